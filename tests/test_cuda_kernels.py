@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
@@ -112,12 +113,12 @@ def test_windows_of_a_queue(sizes: tuple[int, ...], mu: int) -> None:
                 places[kept[event]] = arrays[0]
     engine = CudaEngine(model, dataset, mu)
     on_device = [upload(start), *(upload(np.full_like(start, 0.25)) for _ in rule.state)]
-    executor = engine.queue_executor(rule, on_device[0], on_device[1:], 4)
-    executor.put_places(np.tile(start, (4, 1)))
+    executor = engine.queue_executor(rule, on_device[0], on_device[1:], 4, engine.operations.pool(len(start), Limits()))
+    executor.put_places({"places": np.tile(start, (4, 1))})
     found, diverged_at = executor.advance(WINDOW, held, kept, rows, coefficients)
     assert diverged_at == 5
     same(found, np.concatenate(losses))
-    same(executor.take_places(), places)
+    same(executor.take_places()["places"], places)
     for array, expected in zip(on_device, arrays, strict=True):
         same(array, expected)
 
@@ -128,7 +129,7 @@ def test_the_first_event_after_which_parameters_are_not_finite() -> None:
         model, dataset = Mlp((20, 30, 10)), data(20, 10)
         engine = CudaEngine(model, dataset, mu)
         arrays = [upload(np.zeros(model.layout.size, np.float32)) for _ in range(1 + len(rule.state))]
-        executor = engine.queue_executor(rule, arrays[0], arrays[1:], 2)
+        executor = engine.queue_executor(rule, arrays[0], arrays[1:], 2, engine.operations.pool(4, Limits()))
         coefficients = np.full((5, len(rule.coefficients)), 0.5, np.float32)
         coefficients[3] = np.inf
         nowhere = np.full(5, -1)

@@ -1,19 +1,26 @@
-"""A server's rule on the tensors that autograd returns (fredsim.native.fused): the bits of whole gradients."""
+"""A server's rule on the tensors that autograd returns (fredsim.native.updates): the bits of whole gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fredsim.config.resolution import resolve
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.numerics.operations import NumpyOperations
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
 from fredsim.servers.adam import Adam
 from fredsim.servers.asgd import ASGD
 from fredsim.simulation.paths.fused import Copies
+from tests.test_random_experiments import asked_often, contents
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 Simulate = Callable[..., Result]
@@ -33,18 +40,38 @@ CASES: dict[str, dict[str, Any]] = {
     "a gate that needs a mean": GATED,
     "a clock": {"dispatcher": {"name": "clock"}},
     "no longer finite": {"server": {"name": "asgd", "lr": 1e30}},
+    "in a file": {"memory": 1},
+    "draws": {"model": {"name": "torch:own_modules:dropped", "numerics": "native"}},
 }
+PATHS = {"a gate that needs a mean": ("fused",), "draws": ("queued",)}  # the first is the one that is taken
 
 
-@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_the_bits_are_those_of_whole_gradients(changes: dict[str, Any], simulate: Simulate) -> None:
+def experiment(case: str) -> dict[str, Any]:
     model = {"name": "torch:own_modules:dense", "numerics": "native"}
-    base = {"model": model, "clients": CLIENTS, "threads": 1, "iterations": 40} | changes
-    fused, whole = (simulate(base | {"path": path}) for path in ("auto", "snapshots"))
-    assert (fused.summary["path"], whole.summary["path"]) == ("fused", "snapshots")
-    assert fused.summary["iterations"] == whole.summary["iterations"]
-    for name in FILES:
-        assert (fused.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    return {"model": model, "clients": CLIENTS, "threads": 1, "iterations": 40} | CASES[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bits_are_those_of_whole_gradients(case: str, simulate: Simulate) -> None:
+    base, paths = experiment(case), PATHS.get(case, ("queued", "fused"))
+    whole = simulate(base | {"path": "snapshots"})
+    for path, wanted in zip(paths, ("auto", "fused"), strict=False):
+        found = simulate(base | {"path": wanted})
+        assert found.summary["path"] == path
+        assert found.summary["iterations"] == whole.summary["iterations"]
+        for name in FILES:
+            assert (found.folder / name).read_bytes() == (whole.folder / name).read_bytes(), (path, name)
+
+
+@pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
+def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
+    found = resolve(experiment(case) | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})
+    execute(found, tmp_path / "whole")
+    for least in (3, 5, 10**9):
+        execute(found, tmp_path / "run", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
+        if least < 10**9:
+            assert 0 < Result(tmp_path / "run").summary["iterations"] < 40
+    assert contents(Result(tmp_path / "run")) == contents(Result(tmp_path / "whole"))
 
 
 @pytest.fixture(params=[1, 3])

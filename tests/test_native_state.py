@@ -117,7 +117,7 @@ def test_what_is_tried_draws_from_nobody(digits: Dataset) -> None:
 def test_what_is_drawn_on_the_way_back_is_seeded(digits: Dataset) -> None:
     """The noise is that of torch.rand in the generator of the gradient's key, which forward passes leave alone."""
     found = engine(model("DrawsBack", digits), digits)
-    assert found._draws
+    assert found.draws
     held, rows = [found._model.initial_params] * 2, np.arange(2 * MU).reshape(2, MU)
     keys = Keys(0, np.array([1, 2]), np.array([0, 3]))
     first, _ = (one.copy() for one in found.gradients(held, rows, keys))
@@ -134,7 +134,7 @@ def test_what_draws_for_some_minibatches_alone_is_refused(digits: Dataset) -> No
     """Once it has drawn between two evaluations; what others draw between gradients is theirs."""
     found, sums = engine(model("DrawsLater", digits), digits), digits.train.x.sum(axis=1)
     held, bright = [found._model.initial_params], np.argsort(-sums)[None, :MU]
-    assert not found._draws
+    assert not found.draws
     found.evaluate(held[0], "validation")
     torch.rand(3)
     found.evaluate(held[0], "validation")

@@ -26,6 +26,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.states import State
 
 __all__ = [
     "BackendOperations",
@@ -67,7 +68,7 @@ class Engine(Protocol):
     numerics: Numerics
     #: Why it can only form whole gradients; '' if it can also apply a rule while it forms them.
     why_whole: str
-    #: Whether whole windows of events can be queued (`queue_executor`).
+    #: Whether stretches of events can be processed in one call (`queue_executor`).
     queues: bool
     #: Whether it can keep a client's passes until its push arrives (`hand_executor`).
     keeps_passes: bool
@@ -161,8 +162,13 @@ class Engine(Protocol):
     def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
         """Return an executor with this many slots, for servers that get whole gradients."""
 
-    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
-        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
+    def queue_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], places: int, pool: Pool
+    ) -> QueueExecutor:
+        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold.
+
+        On the host, these are arrays of the pool.
+        """
 
 
 class HandExecutor(Protocol):
@@ -257,16 +263,19 @@ class FusedExecutor(Protocol):
 
 
 class QueueExecutor(Protocol):
-    """Processes events of the path `queued`: clients hold parameters in numbered places on a device."""
+    """Processes events of the path `queued`: clients hold parameters in numbered places."""
 
     def warm_up(self) -> None:
         """Compile now, so that this is not counted in the run's time."""
 
-    def take_places(self) -> Array:
-        """Return what clients hold, a copy (places, P), float32."""
+    def take_places(self) -> State:
+        """Return what clients hold."""
 
-    def put_places(self, values: Array) -> None:
-        """Overwrite what clients hold, (places, P)."""
+    def put_places(self, state: State) -> None:
+        """Restore what clients hold."""
+
+    def update_server(self) -> None:
+        """Bring the server's θ and state up to date, if the executor has its own."""
 
     def advance(
         self,

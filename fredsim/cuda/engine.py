@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.storage import Pool
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.layers import (
@@ -192,6 +193,9 @@ class CudaEngine(Evaluation, CudaOperations):
             launches.run()
             yield some, np.asarray(z)
 
-    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
+    def queue_executor(
+        self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool
+    ) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
+        del pool  # places are one block of the device's memory
         return CudaQueueExecutor(self, rule, params, arrays, places)

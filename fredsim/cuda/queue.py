@@ -20,6 +20,7 @@ from fredsim.cuda.places import Places
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.states import State
 
 __all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "WindowsExecutor", "process"]
 
@@ -100,13 +101,16 @@ class PlacesExecutor:
     def warm_up(self) -> None:
         """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
 
-    def take_places(self) -> Array:
-        """Return what clients hold, a copy (places, P)."""
-        return self._places.take()
+    def take_places(self) -> State:
+        """Return what is in all places, a copy (places, P)."""
+        return {"places": self._places.take()}
 
-    def put_places(self, values: Array) -> None:
-        """Overwrite what clients hold, (places, P)."""
-        self._places.put(values)
+    def put_places(self, state: State) -> None:
+        """Restore what is in all places."""
+        self._places.put(state["places"])
+
+    def update_server(self) -> None:
+        """Do nothing: θ and the state are the server's own arrays."""
 
     def addresses(self, places: Integers) -> Integers:
         """Return the addresses of places; 0 for a negative one."""

@@ -13,6 +13,7 @@ from torch.nn.modules import module as every_module
 from torch.overrides import TorchFunctionMode
 
 from fredsim.errors import ConfigError
+from fredsim.native.backward import by_backward, by_grad, usual_way
 from fredsim.native.building import same
 from fredsim.numerics.arrays import near
 from fredsim.plugins.failures import is_interrupt
@@ -63,22 +64,16 @@ def nothing_again(refused: Refused) -> Iterator[None]:
 
 
 def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: Refused, tolerance: float) -> None:
-    """Raise ConfigError if the gradient (P,) of a loss is another by `backward()`, as with hooks in other places.
+    """Raise ConfigError if the gradient (P,) of a loss is another in the other way, as with hooks in some places.
 
     `tolerance`: how far the two may be apart, relative to the largest element.
     """
-    kept = [(value, value.grad) for value in module.parameters() if value.requires_grad]
-    try:
-        for value, _ in kept:
-            value.grad = None
-        loss().backward()
-        parts = [torch.zeros_like(value) if value.grad is None else value.grad.to_dense() for value, _ in kept]
-        expected = torch.cat([part.reshape(-1) for part in parts]).cpu().numpy()
-    finally:
-        for value, gradient in kept:
-            value.grad = gradient
+    values = [value for value in module.parameters() if value.requires_grad]
+    other = by_grad if usual_way(values[0].device) is by_backward else by_backward
+    expected = torch.cat([part.reshape(-1) for part in other(loss(), values, None)]).cpu().numpy()
     if not near(found, expected, tolerance):
-        raise refused(f"has another gradient by loss.backward(), through a hook or a graph of its own; {FORWARD_ONLY}")
+        what = "has another gradient by loss.backward() than by torch.autograd.grad"
+        raise refused(f"{what}, through a hook or a graph of its own; {FORWARD_ONLY}")
 
 
 class Unchanged:

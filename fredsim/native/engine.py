@@ -22,10 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
-from fredsim.compute.engines import BackendOperations, Engine, FusedExecutor, Part
+from fredsim.compute.engines import BackendOperations, Engine, FusedExecutor, Part, QueueExecutor
 from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.compute.statistics import Statistics
+from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.building import same
@@ -35,8 +36,10 @@ from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs
 from fredsim.native.model import TorchModel
 from fredsim.native.own_loss import OwnLoss
 from fredsim.native.params import OwnParams, channels_last
+from fredsim.native.queue import TorchQueueExecutor
 from fredsim.native.settings import deterministic, filling, keyed
 from fredsim.native.statistics import forget, norms_alone
+from fredsim.native.updates import Updates
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -105,7 +108,7 @@ class TorchEngine(OnOperations):
         self.width, self._no_vmap = 1, ""  # how many minibatches are computed at once; why vmap is not used
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
-        self._draws = False  # whether the module draws random numbers in training
+        self.draws = False  # whether the module draws random numbers in training
         #: The states of the generators at the last evaluation. If they have changed between two, all engines of the
         #: module for whose minibatches it draws nothing look at each gradient.
         self._states: dict[str, bytes] | None = None
@@ -124,8 +127,10 @@ class TorchEngine(OnOperations):
         except BaseException:
             self._put_settings_back()
             raise
-        if self._device.type == "cpu" and not self._draws and self.statistics is None and not self._may_vmap(2**16):
-            self.why_whole = "" if hasattr(operations, "rule_in_parts") else self.why_whole
+        one_by_one = self._device.type == "cpu" and self.statistics is None and not self._may_vmap(2**16)
+        self.queues = one_by_one and hasattr(operations, "rule_in_parts")
+        if self.queues and not self.draws:
+            self.why_whole = ""
 
     def _make_room(self) -> None:
         """Allocate what gradients need; here nothing."""
@@ -188,8 +193,31 @@ class TorchEngine(OnOperations):
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
         """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
         del watched  # its mean is computed from the whole array
-        update = cast(Any, self._operations).rule_in_parts(rule, arrays, self._model.layout.sizes)
-        return TorchFusedExecutor(self, update, self._model.layout, self._mu, window)
+        return TorchFusedExecutor(self, self._updates(rule, arrays), self._mu, window)
+
+    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool) -> QueueExecutor:
+        """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
+        servers: list[Array] = [params, *arrays]
+        stored = self.width == 1 and torch.channels_last in self.formats
+        own = [aligned(len(array)) for array in servers] if stored else servers
+
+        def copy_all(sources: Sequence[Array], targets: Sequence[Array], *, to_stored: bool) -> None:
+            for source, target in zip(sources, targets, strict=True) if stored else ():
+                self._own.reorder(source, target, stored=to_stored)
+
+        copy_all(servers, own, to_stored=True)
+        updates = self._updates(rule, own, stored=stored)
+        return TorchQueueExecutor(self, updates, own[0], places, pool, partial(copy_all, own, servers, to_stored=False))
+
+    def _updates(self, rule: Rule, arrays: Sequence[Array], *, stored: bool = False) -> Updates:
+        layout = self._model.layout
+        update = cast(Any, self._operations).rule_in_parts(rule, arrays, layout.sizes)
+        return Updates(self, update, layout, stored=stored)
+
+    @property
+    def formats(self) -> Sequence[torch.memory_format]:
+        """The memory format of each parameter."""
+        return self._own.formats
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
@@ -207,7 +235,7 @@ class TorchEngine(OnOperations):
             for begin in range(0, len(rows), self.width):
                 end = min(begin + self.width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self.width), end - 1)
-                with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
+                with self.drawing(keys and keys.one(begin)), self._tracking(keys, begin):
                     if self.width == 1:
                         losses[begin] = self._compute_one(held[begin], rows[begin], self._each_grad[begin])
                         continue
@@ -224,7 +252,7 @@ class TorchEngine(OnOperations):
         losses = np.empty(rows.shape, np.float32)
         with self.under_settings(SimulationError):
             for b in range(len(rows)):
-                with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
+                with self.drawing(keys and keys.one(b)), self._tracking(keys, b):
                     losses[b] = self._compute_one(forward[b], rows[b], self._each_grad[b], backward[b])
         return self._grads[: len(rows)], losses
 
@@ -235,9 +263,9 @@ class TorchEngine(OnOperations):
             self._each_grad = list(self._grads)
 
     @contextmanager
-    def _drawing(self, draws: Draws | None) -> Iterator[None]:
+    def drawing(self, draws: Draws | None) -> Iterator[None]:
         """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
-        if not self._draws:
+        if not self.draws:
             yield
         elif draws is not None:
             with keyed(draws):
@@ -398,17 +426,18 @@ class TorchEngine(OnOperations):
         return np.asarray(losses.detach().cpu())
 
     def one(
-        self, params: Array, rows: NDArray[np.int64], backward: Array | None = None
+        self, params: Array, rows: NDArray[np.int64], backward: Array | None = None, *, stored: bool = False
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         """Return the samples' losses (µ,) of a minibatch, and its mean gradient: a tensor for each parameter.
 
         The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
+        `stored`: the elements of `params` have the order of the module's memory.
         """
         samples = torch.from_numpy(rows)
         samples = samples if self._device.type == "cpu" else samples.to(self._device)
         x, y = self._minibatch(samples), self._y.index_select(0, samples)
         if backward is None:
-            self._own.become(params)
+            self._own.become(params, stored=stored)
         else:
             self._own.copy(params)
         version = self._own.version
@@ -419,9 +448,11 @@ class TorchEngine(OnOperations):
             )
         return losses, found
 
-    def write(self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int]) -> None:
+    def write(
+        self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int], *, stored: bool = False
+    ) -> None:
         """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
-        self._own.write(gradients, to, numbers)
+        self._own.write(gradients, to, numbers, stored=stored)
 
     def _passes(
         self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
@@ -439,7 +470,7 @@ class TorchEngine(OnOperations):
 
         It is not looked at before somebody has drawn some.
         """
-        if self._draws or not self._model.drawn_by_somebody:
+        if self.draws or not self._model.drawn_by_somebody:
             yield
             return
         captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -554,7 +585,7 @@ class TorchEngine(OnOperations):
     def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None) -> Array:
         """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones."""
         found = np.empty(self._model.layout.size, np.float32)
-        with self._drawing(FIRST), self._tracking(None, 0):
+        with self.drawing(FIRST), self._tracking(None, 0):
             self._compute_one(self._model.initial_params if params is None else params, rows[0], found)
         return found
 
@@ -599,7 +630,7 @@ class TorchEngine(OnOperations):
             self._choose_format(rows)
             before, found = generator_states(), self._try_gradient(rows)
             if before != generator_states():  # on the way back
-                self._draws = True
+                self.draws = True
                 found = self._try_gradient(rows)
             with filling():  # the second is another one if memory is read unwritten
                 again = self._try_gradient(rows)
@@ -609,7 +640,7 @@ class TorchEngine(OnOperations):
                     "from the generators of torch, np.random and random"
                 )
             beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
-            with self._drawing(FIRST):
+            with self.drawing(FIRST):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_memory(rows)
             self._choose_views(rows)
@@ -655,7 +686,7 @@ class TorchEngine(OnOperations):
         if random != generator_states():
             if mode == "evaluation":
                 raise model.refused("draws random numbers in evaluation; let it draw in training alone")
-            self._draws = True
+            self.draws = True
 
     def _check_casts(self, casts: Casts) -> None:
         """Raise ConfigError if tokens are 0 because fredsim has divided them."""
@@ -664,7 +695,7 @@ class TorchEngine(OnOperations):
 
     def _why_no_vmap(self) -> str:
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
-        if self._draws:
+        if self.draws:
             return "it draws random numbers"
         if self.statistics is not None:
             return "each client has running statistics of its own"

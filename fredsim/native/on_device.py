@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import BackendOperations, Engine, QueueExecutor
+from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.engine import FIRST, TorchEngine
@@ -197,8 +198,9 @@ class DeviceTorchEngine(TorchEngine):
             losses[...] = found.cpu().numpy()
         return grads, losses
 
-    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> QueueExecutor:
+    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool) -> QueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
+        del pool  # a window's parameters are read by their addresses
         return self._make_executor(self, rule, params, arrays, places)
 
     def computing(self) -> AbstractContextManager[None]:
@@ -218,12 +220,12 @@ class DeviceTorchEngine(TorchEngine):
         for lane, source in zip(lanes, held.tolist(), strict=True):
             copy(source, lane.held.data_ptr(), size)
         copy(rows, self._rows.data_ptr(), 8 * self._mu * count)
-        if self._graphs and not self._draws:
+        if self._graphs and not self.draws:
             self._graphs[count - 1].replay()
         else:
             for b, lane in enumerate(lanes):
                 draws = keys and keys.one(b)
-                with self._drawing(draws), self._tracking(keys, b):
+                with self.drawing(draws), self._tracking(keys, b):
                     if self._graphs and draws is not None:  # there is one lane, since a graph has one generator
                         self._graphs[0].replay()
                     else:
@@ -260,7 +262,7 @@ class DeviceTorchEngine(TorchEngine):
             stream = torch.cuda.current_stream()  # PyTorch stays on another one where capturing fails
             try:
                 self._make_lanes(self._count_lanes(self._bytes_of_values()))
-                with self._drawing(FIRST):
+                with self.drawing(FIRST):
                     self._capture()
                 self._why_no_graph = self._check_graphs()
             except BaseException as error:  # of any type: the module is the user's
@@ -279,13 +281,13 @@ class DeviceTorchEngine(TorchEngine):
             return "each client has running statistics of its own"
         if self._attributes() != self._kept_attributes:
             return "it changes attributes of its own"
-        if self._draws and self._draws_on_host():
+        if self.draws and self._draws_on_host():
             return "it draws random numbers on the host"
         return self._waits()
 
     def _draws_on_host(self) -> bool:
         """Return whether other random numbers than those of the device matter to a gradient."""
-        with self.computing(), self._drawing(FIRST):
+        with self.computing(), self.drawing(FIRST):
             self._give(self._lanes[0], self._model.initial_params, np.arange(self._mu))
             before = generator_states()
             self._pass(self._lanes[0])
@@ -298,7 +300,7 @@ class DeviceTorchEngine(TorchEngine):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this way to find out is new
             try:
-                with self.computing(), self._drawing(FIRST):
+                with self.computing(), self.drawing(FIRST):
                     self._give(self._lanes[0], self._model.initial_params, np.arange(self._mu))
                     torch.cuda.set_sync_debug_mode("error")
                     try:
@@ -315,14 +317,14 @@ class DeviceTorchEngine(TorchEngine):
         """Return the most bytes that the values and errors of a minibatch take."""
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        with self._drawing(FIRST):
+        with self.drawing(FIRST):
             self._pass(self._lanes[0])
         torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated() - before)
 
     def _count_lanes(self, values: int) -> int:
         """Return how many minibatches are computed side by side, of which each has values of so many bytes."""
-        if self._draws:  # a graph has one generator
+        if self.draws:  # a graph has one generator
             return 1
         each = values + 3 * 4 * self.stride  # with parameters, twice, and gradients
         return max(1, min(MOST_LANES, MOST_BYTES // each))
@@ -366,14 +368,14 @@ class DeviceTorchEngine(TorchEngine):
         expected, alone = [], []
         self._give_all()
         for lane in self._lanes:
-            with self._drawing(FIRST):
+            with self.drawing(FIRST):
                 self._pass(lane)
             expected.append(_copied(lane.grad))
             first = self._lanes[0]
             self._give_all()
             first.held.copy_(lane.held)
             first.rows.copy_(lane.rows)
-            with self._drawing(FIRST):
+            with self.drawing(FIRST):
                 self._graphs[0].replay()
             alone.append(_copied(first.grad))
         for one, other in zip(alone, expected, strict=True):
@@ -422,7 +424,7 @@ class DeviceTorchEngine(TorchEngine):
         """Return the gradient (P,) of a minibatch, without a graph, on the host."""
         lane = self._lanes[0]
         self._give(lane, self._model.initial_params if params is None else params, rows[0])
-        with self._drawing(FIRST), self._tracking(None, 0):
+        with self.drawing(FIRST), self._tracking(None, 0):
             self._pass(lane)
         return _copied(lane.grad)
 

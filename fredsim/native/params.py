@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fredsim.native.backward import usual_way
 from fredsim.native.model import TorchModel
 from fredsim.numerics.arrays import LINE
 
@@ -47,10 +48,14 @@ class OwnParams:
         named = dict(model.module.named_parameters())
         names = [name for name in named if name not in model.frozen]
         self._values = [named[name] for name in names]
+        for value in self._values:
+            value.grad = None  # which a user's factory may have left
         self._model, self._layout, self._device = model, model.layout, model.device
+        self._way = usual_way(model.device)
         #: The memory in which they were made, not what another engine lets them view.
         self._first = self._rooms = [model.own_memory[name] for name in names]
-        self._views: dict[int, tuple[weakref.ref[Any], Tensors]] = {}  # by an array's id: the array, and its parts
+        #: By an array's id, and whether it is in the order of the rooms: the array, and its parts.
+        self._views: dict[tuple[int, bool], tuple[weakref.ref[Any], Tensors]] = {}
         self._large: list[int] = []  # which parameters may be views: those whose elements have the flat vector's order
         self._small: list[int] = []
         self.by_views, self._away = False, False
@@ -70,29 +75,38 @@ class OwnParams:
         self._small = [i for i, one in enumerate(large) if not one]
 
     @property
+    def formats(self) -> list[torch.memory_format]:
+        """The memory format of each of them."""
+        pairs = zip(self._rooms, self._first, strict=True)
+        return [torch.contiguous_format if room is first else torch.channels_last for room, first in pairs]
+
+    @property
     def may_view(self) -> bool:
         """Whether some of them are so large that they may be views."""
         return bool(self._large)
 
-    def become(self, params: Array) -> None:
-        """Let them have these values, (P,), which must stay until their gradients are computed."""
+    def become(self, params: Array, *, stored: bool = False) -> None:
+        """Let them have these values, (P,), which must stay until their gradients are computed.
+
+        `stored`: the elements have the order that they have in the module's memory, not that of the flat vector.
+        """
         if not self.by_views or not isinstance(params, np.ndarray) or params.ctypes.data % LINE:
-            self.copy(params)
+            self.copy(params, stored=stored)
             return
         if self._model.set_by is not self:
             self.leave()
-        parts = self._parts(params)
+        parts = self._parts(params, stored=stored)
         for i in self._large:
             self._values[i].data = parts[i]
         if self._small:
             torch._foreach_copy_([self._rooms[i] for i in self._small], [parts[i] for i in self._small])
         self._away = True
 
-    def copy(self, params: Array) -> None:
+    def copy(self, params: Array, *, stored: bool = False) -> None:
         """Let them have these values, (P,), in memory of their own, also between a forward and a backward pass."""
         self.leave()
         params, host = np.asarray(params), self._device.type == "cpu"  # they may be an array of another backend's
-        parts = self._parts(params) if host else self.split(torch.from_numpy(params).to(self._device))
+        parts = self._parts(params, stored=stored) if host else self.split(torch.from_numpy(params).to(self._device))
         # Not the parameters themselves: autograd would refuse weights that have changed since the forward pass.
         torch._foreach_copy_(self._rooms, parts)
 
@@ -127,23 +141,33 @@ class OwnParams:
 
     def gradients(self, of: torch.Tensor, weights: torch.Tensor | None = None) -> Sequence[torch.Tensor]:
         """Return the gradients of a number, or of the sum of a vector's elements times `weights`."""
-        found: Sequence[torch.Tensor] = torch.autograd.grad(
-            of, self._values, weights, allow_unused=True, materialize_grads=True
-        )
-        return [one if one.layout == torch.strided else one.to_dense() for one in found]  # nn.Embedding(…, sparse=True)
+        return self._way(of, self._values, weights)
 
-    def write(self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int] | None = None) -> None:
+    def write(
+        self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int] | None = None, *,
+        stored: bool = False,
+    ) -> None:  # fmt: skip
         """Write gradients, of all parameters or of those with these numbers, to their places in an array (P,)."""
-        parts = self._parts(to)
+        parts = self._parts(to, stored=stored)
         torch._foreach_copy_(parts if numbers is None else [parts[i] for i in numbers], gradients)
 
-    def _parts(self, flat: Array) -> Tensors:
+    def reorder(self, source: Array, target: Array, *, stored: bool) -> None:
+        """Copy an array (P,) to another one, which is in the order of the module's memory if `stored`, else flat."""
+        torch._foreach_copy_(self._parts(target, stored=stored), self._parts(source, stored=not stored))
+
+    def _parts(self, flat: Array, *, stored: bool = False) -> Tensors:
         """Return views of an array (P,), one for each parameter, which are kept for as long as there is the array."""
-        key = id(flat)
+        key = id(flat), stored
         if key in self._views:
             return self._views[key][1]
         itself = flat.view()
         parts = self.split(torch.from_numpy(itself))
+        if stored:
+            rooms = zip(parts, self._rooms, self.formats, strict=True)
+            parts = [
+                part if kind == torch.contiguous_format else part.view(-1).as_strided(room.shape, room.stride())
+                for part, room, kind in rooms
+            ]
         if itself.base is not flat:  # else they would keep the array, and so themselves
             if len(self._views) * len(self._values) >= MOST_VIEWS:
                 self._views.clear()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import BLOCK, Evaluation
+from fredsim.compute.storage import Pool
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.engine import APART, MOST_GRADIENTS, MOST_MINIBATCHES
 from fredsim.cuda.launches import Launches
@@ -205,8 +206,11 @@ class CudaGraphEngine(Evaluation, CudaOperations):
             found = program.output(blocks, blocks)
             yield some, found.reshape(some.stop - some.start, *found.shape[2:])
 
-    def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
+    def queue_executor(
+        self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool
+    ) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
+        del pool  # places are one block of the device's memory
         return CudaQueueExecutor(self, rule, params, arrays, places)
 
 

@@ -6,7 +6,8 @@
   other server gets whole gradients, one after the other.
 - `fused`: clients hold the parameters they fetched; such a rule is applied as on `hand`, but a fetch may be refused.
 - `snapshots`: clients hold the parameters they fetched, and gradients are formed whole, for any server.
-- `queued`: a CUDA device applies such a rule to stretches of iterations, if everything is known ahead.
+- `queued`: such a rule is applied to whole stretches of iterations, if everything is known ahead, by a CUDA device or
+  to the gradients of a PyTorch module.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def choose_path(
     """Return the path of a run of about `events` events (None: unknown).
 
     `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
-    also apply a rule while it forms them. `queues`: whether it can queue whole windows on a device. `keeps_passes`:
-    whether it can keep a client's passes until its push arrives. `reacts`: what is computed affects who arrives when.
+    also apply a rule while it forms them. `queues`: whether it can process whole stretches. `keeps_passes`: whether it
+    can keep a client's passes until its push arrives. `reacts`: what is computed affects who arrives when.
     `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the
     path `wanted` cannot compute the run.
     """
@@ -74,6 +75,8 @@ def choose_path(
         why_not_kept = "" if keeps_passes else "PyTorch does a client's passes when its push arrives"
         why_not_hand = why_not_rule and why_not_whole
         obstacles["hand"] = _first(why_whole, why_not_kept, why_snapshots, why_not_known, why_not_hand)
+        if queues:
+            obstacles["queued"] = why_not_rule or why_not_known
         obstacles["fused"] = _first(why_whole, why_not_rule)
     elif backend == "cuda":
         obstacles["queued"] = _first("" if queues else why_whole, why_not_rule, why_not_known)

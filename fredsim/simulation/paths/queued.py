@@ -1,6 +1,11 @@
-"""The path `queued`: clients hold the parameters they fetched in memory of a device, at numbered places."""
+"""The path `queued`: clients hold the parameters they fetched, at numbered places, and all is known ahead.
+
+On a CUDA device the kernels of whole windows are queued; PyTorch's modules are computed on the processor, too.
+"""
 
 from __future__ import annotations
+
+from typing import cast
 
 import numpy as np
 
@@ -11,42 +16,55 @@ from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.paths.stretches import Processed, Stretches
 from fredsim.simulation.schedule.schedule import assign_places, split_windows
+from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["Queued"]
 
 
 class Queued(Stretches):
-    """Queues the kernels of whole windows of events, in which every update is the server's elementwise rule."""
+    """Processes stretches of events, every update of which is the server's elementwise rule."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
+        if parts.limits.memory is None and parts.engine.device_name is None:
+            copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
+            what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
+            refuse_what_clients_hold(parts.clients, what, copies * each, 0, each)
         self._make_executor(1).warm_up()
+        self._executor: QueueExecutor | None = None
 
     def _make_executor(self, places: int) -> QueueExecutor:
-        server = self.server.elementwise
-        return self.engine.queue_executor(self.server.rule, server.params, server.state_of(0), places)
+        server, pool = self.server.elementwise, self.parts.pool
+        return self.engine.queue_executor(self.server.rule, server.params, server.state_of(0), places, pool)
 
     def prepare(self, iteration: int) -> None:
-        """Assign the places on the device for what clients will hold, and make the executor."""
+        """Assign the places for what clients will hold, and make the executor."""
+        parts = self.parts
         self._held, self._kept, places = assign_places(self.schedule)
+        self._most = parts.engine.fix_window(parts.limits.window, parts.clients, parts.params.nbytes)
         self._executor = self._make_executor(places)
 
     def process(self, begin: int, count: int) -> Processed:
-        """Process the events on the device, window by window."""
+        """Process the events, window by window."""
         return self.process_by_rule(begin, count, self._apply)
 
     def _apply(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        parts, tasks = self.parts, self.parts.clients * self.parts.protocol.tasks_per_client
-        room = self.engine.fix_window(parts.limits.window, tasks, parts.params.nbytes)
-        windows = list(split_windows(self.schedule.begun[begin:end] - begin, room))
+        windows = list(split_windows(self.schedule.begun[begin:end] - begin, self._most))
         rows, some = self.rows(np.arange(begin, end)), slice(begin, end)
-        keys = Keys(parts.streams.seed, self.schedule.client[some], self.schedule.number[some])
-        return self._executor.advance(windows, self._held[some], self._kept[some], rows, coefficients, keys)
+        keys = Keys(self.parts.streams.seed, self.schedule.client[some], self.schedule.number[some])
+        executor = cast("QueueExecutor", self._executor)
+        return executor.advance(windows, self._held[some], self._kept[some], rows, coefficients, keys)
 
     def take_held(self) -> State:
-        """Return the parameters that clients hold."""
-        return {"places": self._executor.take_places()}
+        """Return the parameters that clients hold, and bring the server's own arrays up to date."""
+        self.update_server()
+        return cast("QueueExecutor", self._executor).take_places()
+
+    def update_server(self) -> None:
+        """Have the executor bring the server's arrays up to date."""
+        if self._executor is not None:
+            self._executor.update_server()
 
     def put_held(self, state: State, iteration: int) -> None:
         """Restore them."""
-        self._executor.put_places(state["places"])
+        cast("QueueExecutor", self._executor).put_places(state)

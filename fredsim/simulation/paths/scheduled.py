@@ -31,6 +31,8 @@ class Scheduled(Simulation):
         self._schedule: Schedule | None = None  # None until it is drawn, when it is first needed
         self._orders: list[Order] = []  # the pieces of the order of arrivals that are drawn so far
         self._orders_left = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
+        if not parts.engine.keeps_passes:  # of a large module, one event may take seconds
+            parts.pace.events = 1
 
     def _draw(self, seconds: float) -> None:
         """Draw the schedule, or continue drawing it, for about so many seconds: a user's class may be slow.

@@ -1,0 +1,116 @@
+"""Applies an elementwise rule to the tensors that autograd returns, so that no gradient is copied into one vector.
+
+θ is copied for the client that fetches in the pass that changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from ctypes import memmove
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+
+from fredsim.errors import FredsimError
+from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array, Integers, aligned
+from fredsim.numerics.ops.draws import Draws, Keys
+
+__all__ = ["Gradients", "Updates"]
+
+
+class Gradients(Protocol):
+    """What the executors need of an engine (fredsim.native.engine)."""
+
+    @property
+    def width(self) -> int:
+        """How many minibatches are computed at once."""
+        ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn for gradients."""
+        ...
+
+    def gradients(self, held: Sequence[Array], rows: Integers, keys: Keys | None = None) -> tuple[Array, Array]:
+        """Return whole gradients and losses; see Engine."""
+        ...
+
+    @property
+    def formats(self) -> Sequence[torch.memory_format]:
+        """The memory format of each parameter."""
+        ...
+
+    def one(
+        self, params: Array, rows: Integers, *, stored: bool = False
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Return the losses (µ,) of one minibatch, and its gradient: a tensor for each parameter."""
+        ...
+
+    def drawing(self, draws: Draws | None) -> AbstractContextManager[None]:
+        """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
+        ...
+
+    def write(
+        self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int], *, stored: bool = False
+    ) -> None:
+        """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
+        ...
+
+    def under_settings(self, kind: type[FredsimError]) -> AbstractContextManager[None]:
+        """Set PyTorch up for a `with` block; exceptions of the module become `kind`."""
+        ...
+
+
+class Updates:
+    """Applies a rule to gradients where they are, and writes the losses of their minibatches to an array (B, µ)."""
+
+    def __init__(self, engine: Gradients, update: Callable[..., bool], layout: Layout, *, stored: bool = False) -> None:
+        """`update` applies the rule: fredsim.kernels.arrays.update.RuleInParts.
+
+        `stored`: the elements of θ, its copies and the state have the order of the module's memory of its parameters.
+        """
+        self._engine, self._update, self._stored = engine, update, stored
+        flat = [torch.contiguous_format] * len(layout.sizes)
+        self._formats = engine.formats if stored else flat
+        self._size, self._begins = layout.size, [0, *accumulate(layout.sizes)][:-1]
+        self._room: Array | None = None  # for gradients whose elements are in another order than the parameters'
+
+    def write_to(self, losses: Array) -> None:
+        """Write the following losses to this array (B, µ)."""
+        self._losses, self._mu, self._address = losses, losses.shape[1], losses.ctypes.data
+
+    def compute(self, b: int, params: Array, rows: Integers, coefficients: Array, copy: Array | None) -> bool:
+        """Compute the gradient of minibatch b, the samples `rows` (µ,), at `params` (P,), and apply the rule to it.
+
+        `copy` (P,) becomes a copy of θ if it is given. Returns whether θ stays finite.
+        """
+        losses, tensors = self._engine.one(params, rows, stored=self._stored)
+        if losses.dtype == torch.float32 and losses.numel() == self._mu and _is_dense(losses):
+            memmove(self._address + 4 * self._mu * b, losses.data_ptr(), 4 * self._mu)  # a tenth of PyTorch's own time
+        else:
+            self._losses[b] = losses.detach()
+        return self._update(self._addresses(tensors), coefficients, copy)
+
+    def take(self, b: int, gradient: Array, losses: Array, coefficients: Array, copy: Array | None) -> bool:
+        """Apply the rule to the gradient (P,) of minibatch b, whose losses are these (µ,); see `compute`."""
+        self._losses[b] = losses
+        return self._update([gradient.ctypes.data + 4 * begin for begin in self._begins], coefficients, copy)
+
+    def _addresses(self, gradients: Sequence[torch.Tensor]) -> list[int]:
+        """Return where gradients lie; those whose elements do not follow the order of the parameter's are copied."""
+        found = [gradient.data_ptr() for gradient in gradients]
+        dense = map(_is_dense, gradients, self._formats)
+        if moved := [i for i, one in enumerate(dense) if not one]:
+            self._room = aligned(self._size) if self._room is None else self._room
+            self._engine.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
+            for i in moved:
+                found[i] = self._room.ctypes.data + 4 * self._begins[i]
+        return found
+
+
+def _is_dense(tensor: torch.Tensor, order: torch.memory_format = torch.contiguous_format) -> bool:
+    """Return whether a tensor's elements follow each other in memory, in this order."""
+    return bool(tensor.layout == torch.strided and tensor.is_contiguous(memory_format=order))
