@@ -75,17 +75,18 @@ def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_ya
     refused("run", small_yaml, override, "--quiet", "--out", "out", says=("override 'model=", *says))
 
 
-@pytest.mark.parametrize("path", ["hand", "fused"])
-def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
-    words = (
-        "run",
-        small_yaml,
-        "model={name: 'torch:own_modules:dense', numerics: native}",
-        f"path={path}",
-        "--out",
-        "out",
-    )
-    refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
+@pytest.mark.parametrize(
+    ("name", "path", "why"),
+    [
+        ("dense", "hand", "PyTorch does a client's passes when its push arrives"),
+        ("dropped", "fused", "a PyTorch module forms whole gradients"),
+        ("normalized", "queued", "the backend numba has no such path"),
+    ],
+)
+def test_a_path_is_refused(name: str, path: str, why: str, small_yaml: Path, refused: Refused) -> None:
+    buffers = ", buffers: averaged" if name == "normalized" else ""
+    model = f"model={{name: 'torch:own_modules:{name}', numerics: native{buffers}}}"
+    refused("run", small_yaml, model, f"path={path}", "--out", "out", says=(f"path is {path}", why))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

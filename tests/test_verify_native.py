@@ -66,8 +66,8 @@ def test_what_verify_says_where_the_bits_differ(
 
 DATA: dict[str, Any] = {
     "data": {"name": "digits"}, "model": {"name": "torch:own_modules:images", "numerics": "native"},
-    "clients": {"count": 3, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.05}, "iterations": 24,
-    "evaluation": {"every": 8}, "window": 1,
+    "clients": {"count": 3, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.05}, "iterations": 48,
+    "evaluation": {"every": 3}, "window": 1,
 }  # fmt: skip
 PORTABLE = DATA | {"model": {"hidden": [4]}, "path": "snapshots"}
 OWN = {key: value for key, value in DATA.items() if key not in ("data", "model", "clients")} | {

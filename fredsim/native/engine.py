@@ -55,16 +55,10 @@ __all__ = ["TorchEngine", "make_engine"]
 Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
 
-#: The most minibatches that are computed at once if the experiment gives no window.
-MAX_MINIBATCHES = 8
-#: The most samples of these minibatches on a CPU.
-MAX_SAMPLES = 64
 #: The draws with which a module is tried out.
 FIRST = Draws(0, 0, 0)
 #: The fewest samples of which a loss is tried out.
 FEW = 4
-#: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
-MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
 
 
 def make_engine(
@@ -127,8 +121,8 @@ class TorchEngine(OnOperations):
         except BaseException:
             self._put_settings_back()
             raise
-        one_by_one = self._device.type == "cpu" and self.statistics is None and not self._may_vmap(2**16)
-        self.queues = one_by_one and hasattr(operations, "rule_in_parts")
+        on_host = self._device.type == "cpu" and hasattr(operations, "rule_in_parts")
+        self.queues = on_host and self.statistics is None
         if self.queues and not self.draws:
             self.why_whole = ""
 
@@ -169,26 +163,14 @@ class TorchEngine(OnOperations):
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
-        It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
-        again after about √clients events. On a CPU it is 1 but for small modules and minibatches: vmap copies the
-        clients' parameters, and a convolution of many samples with the weights of several clients takes longer than
-        one convolution after the other. It is 1 if vmap fails, or if a gradient's bits depend on its place among the
-        others.
+        It is `wanted`, else 1: several by vmap took longer than one after the other for nearly all modules on a CPU. It
+        is 1 if vmap fails, or if a gradient's bits depend on its place among the others.
         """
-        usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
-        if self._device.type == "cpu":
-            usual = min(usual, max(1, MAX_SAMPLES // self._mu)) if self._may_vmap(clients) else 1
-        self.width = min(wanted or usual, clients)
+        self.width = min(wanted or 1, clients)
         self._no_vmap = self._why_no_vmap() if self.width > 1 else "no more are taken at once"
         if self._no_vmap:
             self.width = 1
         return self.width
-
-    def _may_vmap(self, clients: int) -> bool:
-        """Return whether, on a CPU, minibatches of so many clients take less time together."""
-        usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2), max(1, MAX_SAMPLES // self._mu))
-        inputs = self._mu * self._x[0].numel()
-        return usual >= MIN_MINIBATCHES and self._model.layout.size <= MAX_PARAMETERS and inputs <= MAX_INPUTS
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
         """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
