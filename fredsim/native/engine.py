@@ -422,7 +422,7 @@ class TorchEngine(OnOperations):
             self._own.become(params, stored=stored)
         else:
             self._own.copy(params)
-        version = self._own.version
+        version = self._own.version if self._own.by_views else 0
         losses, found = self._passes(x, y, None if backward is None else partial(self._own.copy, backward))
         if self._own.by_views and self._own.version != version:
             raise self._model.refused(
