@@ -19,12 +19,12 @@ from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALET
 from fredsim.show.html import html_of
 from fredsim.show.plots import plot
 from fredsim.show.plots.groups import Line, Panel, group
+from fredsim.show.plots.thinning import outlined
 from fredsim.show.report import parts, report, winner
 from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
 from fredsim.show.report.figures import curves, run_curve, staleness
 from fredsim.show.report.page import parsed_once
 from fredsim.show.report.run_table import run_table
-from fredsim.show.thinning import outlined
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
 

@@ -12,8 +12,8 @@ from fredsim.show.best import best_of, common_measure
 from fredsim.show.colours import PALETTE
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import labels
+from fredsim.show.plots.thinning import outlined
 from fredsim.show.tables import short
-from fredsim.show.thinning import outlined
 
 __all__ = ["html_of"]
 

@@ -28,8 +28,8 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.probe import B_STALENESS, PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
 from fredsim.show.plots.numbers import drawable
+from fredsim.show.plots.thinning import outlined
 from fredsim.show.report.compression import thinned
-from fredsim.show.thinning import outlined
 
 __all__ = [
     "DASHES",
