@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def files() -> Iterator[Path]:
 def test_every_folder_with_modules_is_a_package(packages: dict[str, Path]) -> None:
     assert set(packages.values()) == {path.parent for path in files() if path.suffix == ".py"} | {ROOT / "experiments"}
     assert len(set(packages.values())) == len(packages)
+
+
+def test_a_folder_has_at_most_twenty_modules() -> None:
+    """So that its name says what they do; each server and dispatcher has a file of its own."""
+    counts = Counter(path.parent.relative_to(ROOT) for path in files() if path.suffix == ".py")
+    assert {folder for folder, count in counts.items() if count > 20} <= {Path("servers"), Path("dispatchers")}
 
 
 def test_the_links_agree(packages: dict[str, Path]) -> None:
