@@ -22,3 +22,14 @@ def test_cells_of_a_row_that_is_cut_off_or_has_more(tmp_path: Path) -> None:
     assert read_cells(path) == [{"n": "1"}, {"n": "2", "extra": "x"}]
     path.write_bytes(b"")
     assert read_cells(path) == []
+
+
+def test_words_that_look_like_no_value_are_texts(tmp_path: Path) -> None:
+    """A sweep may have an axis of them."""
+    path = tmp_path / "runs.csv"
+    words = ["NA", "None", "null", "N/A", "-", "x"]
+    path.write_text("run,kind,loss\n" + "".join(f"{n},{word},nan\n" for n, word in enumerate(words)), encoding="utf-8")
+    table = read_table(path, {"run": COUNT})
+    assert list(table["kind"]) == words
+    assert table["loss"].isna().all()
+    assert table["loss"].dtype == float

@@ -153,3 +153,15 @@ def test_nothing_here(small_yaml: Path, command: Command, refused: Callable[...,
     Path("results").rmdir()
     Path("results").touch()
     refused("ls", says=("results: is no folder; name one that holds results",))
+
+
+def test_too_many_folders_are_told(small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("run", small_yaml, "backend=numpy", *RUN, "results/z") == (0, "", "")
+    for name in "abcd":
+        (Path("results") / name).mkdir()
+    assert command("ls")[2] == ""
+    monkeypatch.setattr("fredsim.show.overview.MOST", 3)
+    code, output, said = command("ls")
+    assert code == 0
+    assert "results/z" in output
+    assert "results: has more than 3 folders, of which 3 are not looked into; name a folder in it" in said

@@ -21,7 +21,7 @@ from rich.table import Table as RichTable
 from fredsim.config.document import read_document
 from fredsim.config.sweep.grid import LOSSES
 from fredsim.config.sweep.outline import count_runs
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, warn
 from fredsim.show.console import print_table
 from fredsim.show.tables import short
 from fredsim.show.terminal import say
@@ -96,8 +96,8 @@ def print_overview(folder: Path) -> None:
 
 def _folders_of_results(folder: Path) -> Iterator[Path]:
     """Yield the folders of sweeps and of single runs in a folder, or the folder itself if it is one; and its links."""
-    looked, level = 0, [folder]
-    for _ in range(DEPTH):
+    looked, left_out, level = 0, 0, [folder]
+    for depth in range(1, DEPTH + 1):
         below: list[Path] = []
         for path in level:
             looked += 1
@@ -105,7 +105,14 @@ def _folders_of_results(folder: Path) -> Iterator[Path]:
                 yield path
             elif looked < MOST:
                 below += _folders_in(path)
+            elif depth < DEPTH:
+                left_out += 1
         level = below
+    if left_out:
+        what = (
+            f"{folder}: has more than {MOST:,} folders, of which {left_out:,} are not looked into; name a folder in it"
+        )
+        warn(what)
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -31,6 +31,7 @@ __all__ = [
     "read_table",
 ]
 
+MISSING = ["", "nan"]  # what is no value; other words of pandas', such as None and NA, are texts
 CELLS_TAKE = 16  # how many bytes of memory a byte of a table takes while it is read, about
 
 CellCheck = Callable[[str], object]  # returns a true value for the cells that a column may have
@@ -61,7 +62,7 @@ def read_table(
         text = _text(path)
         for wrong in _faults(_lines(text), text.endswith("\n"), columns, increasing, others):
             raise OutputError(f"{path}: is damaged ({wrong}); run the experiment again")
-        return pd.read_csv(StringIO(text))
+        return pd.read_csv(StringIO(text), keep_default_na=False, na_values=MISSING)
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
