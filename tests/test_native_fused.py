@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fredsim.config.resolution import resolve
+from fredsim.errors import ConfigError
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -72,6 +73,14 @@ def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
         if least < 10**9:
             assert 0 < Result(tmp_path / "run").summary["iterations"] < 40
     assert contents(Result(tmp_path / "run")) == contents(Result(tmp_path / "whole"))
+
+
+def test_what_clients_hold_may_exceed_the_memory(simulate: Simulate) -> None:
+    many = {"count": 1_000_000, "batch_size": 24}
+    base = experiment("asgd") | {"clients": many, "iterations": 2_000_000}
+    assert simulate(base | {"iterations": 3}).summary["path"] == "queued"
+    with pytest.raises(ConfigError, match=r"clients.count is 1000000; the 1,000,001 copies .* give `memory`"):
+        simulate(base | {"model": base["model"] | {"hidden": 1000}})
 
 
 @pytest.fixture(params=[1, 3])
