@@ -1,6 +1,8 @@
 """Data sets of a user's own, right and wrong, which tests write into a module `own_sets`."""
 
 SETS = '''
+import random
+
 import numpy as np
 
 
@@ -172,6 +174,51 @@ class Later(Words):
         return x + self.later, y
 
     later = np.int32(0)
+
+
+class BelowZero(Words):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x - 1, y
+
+
+class Doubled(Blobs):
+    """Labels with gaps."""
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, 2 * y
+
+
+class Drawn(Blobs):
+    """Points that are shifted by what it draws from shared generators."""
+
+    def __init__(self):
+        super().__init__()
+        self.x += np.float32(np.random.random() + random.random())
+
+
+class NumbersToTest(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, y if part == "train" else y / 2
+
+
+class PairsToTest(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, y if part == "train" else np.stack([y, y], axis=1)
+
+
+class Named(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, np.array(["a", "b", "c"])[y]
+
+
+class TooMany(Blobs):
+    def len(self, part):
+        return 2**31
 
 
 class Shorter(Blobs):

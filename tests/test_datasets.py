@@ -12,7 +12,7 @@ import pytest
 
 import fredsim
 from fredsim.data import datasets, idx
-from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized
+from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized, unscaled
 from fredsim.errors import ConfigError, DataError
 
 Refused = Callable[..., None]
@@ -69,6 +69,12 @@ def test_digits(tmp_path: Path) -> None:
     assert np.array_equal(np.unique(data.train.x), np.arange(17, dtype=np.float32) / np.float32(16))
     assert data.train.y[:10].tolist() == list(range(10))
     assert data.test.y[:10].tolist() == [6, 3, 2, 1, 7, 4, 6, 3, 1, 3]
+
+
+def test_mishchenko_takes_all_rows_that_its_publication_has(tmp_path: Path) -> None:
+    """And 1,000 each to validate and to test on, drawn after them."""
+    data = load_dataset("mishchenko", None, None, tmp_path)
+    assert (sizes(data), data.inputs) == ((10_000, 1_000, 1_000), 400)
 
 
 def test_the_training_rows_come_first_and_the_validation_rows_last(tmp_path: Path) -> None:
@@ -164,6 +170,14 @@ def test_npz(x_type: type, divisor: int | None, y_type: type, tmp_path: Path) ->
     assert sizes(load_dataset(f"npz:{tmp_path / 'data.npz'}", 5, 7, tmp_path)) == (5, 7, 2)
 
 
+@pytest.mark.parametrize("x_type", [np.uint8, np.int32, np.float32])
+def test_samples_as_they_are_in_the_file(x_type: type, tmp_path: Path) -> None:
+    write_npz(tmp_path / "data.npz", x_type)
+    data = unscaled(load_dataset(f"npz:{tmp_path / 'data.npz'}", 10, 2, tmp_path))
+    assert data.train.x.reshape(-1).tolist() == [3.0 * k if x_type != np.uint8 else 3 * k % 256 for k in range(60)]
+    assert (data.train.x.dtype.name, data.train.divisor) == ("float32", 0)
+
+
 def test_values_less_their_mean_over_their_standard_deviation(tmp_path: Path, small_yaml: Path) -> None:
     path = tmp_path / "data.npz"
     write_npz(path, x_train=(np.arange(144) % 7).reshape(12, 3, 2, 2), x_test=np.arange(24).reshape(2, 3, 2, 2))
@@ -211,6 +225,8 @@ def test_normalization_of_images_with_their_channels_last(small_yaml: Path, refu
     data = "data={name: 'npz:last.npz', normalize: {mean: [0.1, 0.2, 0.3], std: 1}}"
     says = ("and a sample 6 channels (its shape is (6, 5, 3))", "with their channels first: x.transpose(0, 3, 1, 2)")
     refused("run", small_yaml, data, "--quiet", says=says)
+    with pytest.raises(ConfigError, match=r"has 2 numbers, .*; give one number, or one per channel$"):
+        normalized(load_dataset("npz:last.npz", None, None, Path()), (0.1, 0.2), (1.0,))
 
 
 def test_npz_that_has_changed_is_read_again(tmp_path: Path) -> None:

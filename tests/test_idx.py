@@ -19,7 +19,7 @@ import pytest
 
 import fredsim
 from fredsim.data import datasets, idx
-from fredsim.data.datasets import load_dataset
+from fredsim.data.datasets import load_dataset, unscaled
 from fredsim.data.idx import IdxFile
 from fredsim.errors import DataError
 from fredsim.runs.verify.first_event import first_event
@@ -63,6 +63,7 @@ def test_layouts(folder: str, pack: Damage, suffix: str, files: Files, tmp_path:
     assert np.array_equal(data.train.x, pixels[:7].astype(np.float32) / np.float32(255))
     assert np.array_equal(data.validation.x, pixels[8:].astype(np.float32) / np.float32(255))
     assert data.test.y.tolist() == list(files["t10k-labels-idx1-ubyte"][8:])
+    assert np.array_equal(unscaled(data).train.x, pixels[:7])
 
 
 DAMAGES: dict[str, tuple[Damage, str]] = {

@@ -14,7 +14,7 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment
 from fredsim.data import own
 from fredsim.data.datasets import load_dataset, read_dataset
-from fredsim.data.targets import Targets, fitted
+from fredsim.data.targets import Targets, brought_together, fitted
 from fredsim.errors import ConfigError, DataError
 from fredsim.runs.folder.result import Result
 
@@ -424,6 +424,30 @@ def test_an_ignored_class_is_no_class() -> None:
     assert (again.classes, again.ignored) == (9, 9)
 
 
+def test_classes_beyond_int64_are_refused_whatever_is_ignored() -> None:
+    y = np.array([0, 1, 2**63 + 1, 5], np.uint64)
+    np.savez("beyond.npz", x_train=X[:4], y_train=y, x_test=X[:4], y_test=y)
+    data = read_dataset("npz:beyond.npz", 4, 0, Path())
+    with pytest.raises(DataError, match=r"^beyond\.npz: its classes are integers from 0 to 9223372036854775809; "):
+        fitted(data, Targets(ignored=5), "npz:beyond.npz")
+
+
+@pytest.mark.parametrize(
+    ("output", "target", "remedy"),
+    [
+        ((5, 1), (5,), "take output[:, 0], or save y as (n, 1)"),
+        ((5, 2, 1), (5, 2), "take output[:, :, 0], or save y as (n, 2, 1)"),
+        ((5, 1, 2), (5, 2), "take output.reshape(y.shape)"),
+        ((5,), (5, 1), "take output.reshape(y.shape)"),
+        ((5, 2), (5, 2), ""),
+        ((5, 2), (5, 3), ""),
+        ((1, 5), (5,), ""),  # not as many samples
+    ],
+)
+def test_how_outputs_get_the_shape_of_targets(output: tuple[int, ...], target: tuple[int, ...], remedy: str) -> None:
+    assert brought_together(output, target) == remedy
+
+
 CLASS = """
 import numpy as np
 
@@ -505,6 +529,10 @@ def test_targets_that_are_not_finite(value: float, simulate: Simulate) -> None:
     y[[5, 9], 1, 2] = value
     np.savez("grid.npz", x_train=X[:70], y_train=y[:70], x_test=X[70:], y_test=y[70:])
     with pytest.raises(DataError, match=r"y of train rows: row 5 holds .*, not finite in float32; 2 rows"):
+        simulate(changed("grid", "mse"))
+    y[5] = 0
+    np.savez("grid.npz", x_train=X[:70], y_train=y[:70], x_test=X[70:], y_test=y[70:])
+    with pytest.raises(DataError, match=r"y of train rows: row 9 holds .*, not finite in float32: remove or replace"):
         simulate(changed("grid", "mse"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -21,8 +22,8 @@ from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data import npy, npy_datasets, on_demand, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
-from fredsim.data.own import find_own, load_own
-from fredsim.data.targets import Targets, fitted
+from fredsim.data.own import digest_of_named, find_own, load_own
+from fredsim.data.targets import Targets, fitted, with_numbers
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
@@ -149,6 +150,19 @@ def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
     assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def test_the_digest_of_files_that_keys_name_is_what_sha256sum_prints() -> None:
+    found = {}
+    for name in ("second", "first", "third"):
+        Path(name).write_text(name, encoding="utf-8")
+        found[name] = hashlib.sha256(name.encode()).hexdigest()
+    lines = [f"{digest}  {name}\n" for name, digest in found.items()]
+    assert digest_of_named({"file": "second", "spread": 2}) == found["second"]
+    assert digest_of_named({"files": ["second", "first"]}) == hashlib.sha256("".join(lines[:2]).encode()).hexdigest()
+    named = {"a": "second", "b": {"c": ["first", "third"]}}
+    assert digest_of_named(named) == hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert digest_of_named({"file": "fourth"}) is None
+
+
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.usefixtures("nothing_in_memory")
 def test_targets_on_demand_may_be_numbers(wide: bool, simulate: Run, refused: Refused) -> None:
@@ -184,6 +198,8 @@ def damaged(what: str) -> None:
     elif what == "a folder":
         path.unlink()
         path.mkdir()
+    elif what == "no targets":
+        np.save("digits/y_train.npy", np.zeros((1497, 0)))
     elif what in {"cut", "longer", "no array"}:
         content = path.read_bytes()
         path.write_bytes({"cut": content[:-4], "longer": content + b"....", "no array": b"x" * 4000}[what])
@@ -194,7 +210,7 @@ def damaged(what: str) -> None:
     else:
         arrays: dict[str, Any] = {
             "objects": x.astype(object), "fortran": np.asfortranarray(x), "fewer": x[:-1], "not finite": x,
-            "another shape": x[:, :, :7], "one number": np.float32(3),
+            "another shape": x[:, :, :7], "one number": np.float32(3), "no values": x[:, :0],
         }  # fmt: skip
         np.save(path, arrays[what])
 
@@ -211,6 +227,8 @@ def damaged(what: str) -> None:
         ("objects", "digits/x_train.npy: holds object; it must hold real numbers"),
         ("fortran", "digits/x_train.npy: is in Fortran's order; save numpy.ascontiguousarray of the array"),
         ("fewer", "digits: x_train has shape (1496, 1, 8, 8) and y_train (1497,); expected"),
+        ("no values", "digits: x_train has shape (1497, 0, 8, 8) and y_train (1497,); expected (n, …) and"),
+        ("no targets", "digits: x_train has shape (1497, 1, 8, 8) and y_train (1497, 0); expected (n, …) and"),
         ("another shape", "x_train holds float32 (1497, 1, 7, 8) and x_test float32 (300, 1, 8, 8); rows must have"),
         ("one number", "digits/x_train.npy: holds one number; it must hold one row a sample"),
         ("a folder", "digits/x_train.npy: cannot be read (it is a folder)"),
@@ -251,6 +269,30 @@ def test_integers_that_no_token_can_be(
     for module in (npy, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
     refused(*words, says=[f"{axis}_train.npy: row 5 holds integers {known}; int32 does not hold them"])
+
+
+@pytest.mark.parametrize("beyond", [-(2**31) - 1, 2**31])
+def test_integers_at_the_ends_of_those_of_tokens(beyond: int) -> None:
+    rows = np.array([[0, -(2**31)], [2**31 - 1, 0], [1, beyond]])
+    np.save("whole.npy", rows[:2])
+    np.save("beyond.npy", rows)
+    files = npy.NpyFile(Path("whole.npy")), npy.NpyFile(Path("beyond.npy"))
+    x, y = npy.NpyReader(files[0], files[0]).rows(np.arange(2))
+    assert (x.dtype.name, x.tolist(), y.tolist()) == ("int32", rows[:2].tolist(), rows[:2].tolist())
+    with pytest.raises(DataError, match=r"^beyond\.npy: row 2 holds integers from"):
+        npy.NpyReader(files[1], files[1]).rows(np.arange(3))
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("least", [-1, 0])
+def test_a_label_of_tokens_on_demand_that_does_not_count(least: int) -> None:
+    x = np.arange(24).reshape(6, 4) % 5
+    os.makedirs("tokens")
+    np.save("tokens/x_train.npy", x)
+    np.save("tokens/y_train.npy", np.maximum(x - 1, least))
+    data = load_folder("npy:tokens", None, None, Path())
+    assert data.train.on_demand
+    assert (data.classes, data.ignored) == (5, -1 if least < 0 else None)
 
 
 def test_two_classes_may_be_bool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,6 +357,17 @@ def test_other_rows_on_demand_have_another_digest(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(blobs, "rows", other)
         found[name] = digest()
     assert len({*found.values()}) == 4, found
+
+
+@pytest.mark.parametrize("most", [2**28, 0])
+def test_the_order_of_keys_does_not_matter(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (own, npy_datasets):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", most)
+    digests = []
+    for keys in ({"file": "", "spread": 0.5}, {"spread": 0.5, "file": ""}):
+        own._load.cache_clear()
+        digests.append(load_own("python:own_sets:Blobs", keys, 60, 20).digest)
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -440,6 +493,29 @@ def test_bytes_and_tokens_of_own_classes() -> None:
     assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
     assert data.train.x[7].tolist() == text[7:13].tolist()
     assert data.train.y[7].tolist() == text[8:14].tolist()
+    integers = load_own("python:own_sets:Integers", {}, None, None)
+    expected = abs(10 * sys.modules["own_sets"].Blobs().x[:75]).astype(np.int64)
+    for found in (integers, with_numbers(integers, "own")):
+        assert found.train.x.tolist() == expected.tolist()  # which were no bytes: nothing divides them
+
+
+def test_what_a_class_draws_from_shared_generators() -> None:
+    """Always the same, and nothing of what others draw."""
+    expected = np.float32(np.random.RandomState(0).random_sample() + random.Random(0).random())
+    others = random.getstate()
+    for _ in range(2):
+        own._load.cache_clear()
+        data = load_own("python:own_sets:Drawn", {}, None, None)
+        assert data.train.x.tolist() == (sys.modules["own_sets"].Blobs().x[:75] + expected).tolist()
+    assert random.getstate() == others
+
+
+@pytest.mark.parametrize("most", [2**28, 0])
+def test_labels_with_gaps(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (own, npy_datasets):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", most)
+    data = load_own("python:own_sets:Doubled", {}, None, None)
+    assert (data.train.on_demand, data.classes, data.unused) == (most == 0, 5, (1, 3))
 
 
 @pytest.mark.parametrize("declared", [None, 99])
@@ -559,6 +635,10 @@ def test_targets_on_demand_are_read_in_blocks(asked: list[int]) -> None:
     asked.clear()
     assert fitted(ignoring, Targets(ignored=-100), "own").classes == 10
     assert not asked  # its class says how many there are
+    points = load_own("python:own_sets:Counted", {}, 60, 30, -100)
+    asked.clear()
+    assert fitted(points, Targets(ignored=-100), "own").classes == 3
+    assert not asked
 
 
 @pytest.mark.parametrize(
@@ -586,6 +666,11 @@ def test_targets_on_demand_are_read_in_blocks(asked: list[int]) -> None:
         ("Raising", "(OSError: the disk is on fire) (own_sets.py:"),
         ("Empty", "len('train') is 0; training needs one row at least"),
         ("Fraction", "len('train') is 2.5; it must be a whole number"),
+        ("BelowZero", "x of row 0 of train holds integers from -1 to 7; of tokens and classes they must lie in 0 to"),
+        ("NumbersToTest", "test rows have targets float32 (), and train rows int64 (); they must agree"),
+        ("PairsToTest", "test rows have targets int64 (2,), and train rows int64 (); they must agree"),
+        ("Named", "rows('train', …) gave y <U1 (2,) for 2 rows; expected numbers"),
+        ("TooMany", "len('train') is 2147483648; it must be a whole number from 0 to 2³¹ − 1"),
         ("NoRows", "data.name: python:own_sets:NoRows has no rows; a data set needs shape, dtype, len(part)"),
         ("NoShape", "its shape is (); a sample must have values"),
         ("Missing", "nowhere.bin: cannot be read; its class names it in files"),

@@ -212,6 +212,18 @@ def test_classes_of_a_client_are_drawn_alike() -> None:
     assert stats.chisquare(list(pairs.values())).pvalue > 0.001
 
 
+@pytest.mark.parametrize("alpha", [0.04, 3.0])
+def test_scores_are_those_of_the_contract(alpha: float) -> None:
+    """s = α·log G + log U, with G of shape α + 1 and scale 1, U = (u32 + ½)·2⁻³²."""
+    steps, clients = (values.reshape(-1) for values in np.indices((5, 9)))
+    expected = []
+    for step, client in zip(steps.tolist(), clients.tolist(), strict=True):
+        larger = float(draw(Distribution("gamma", (alpha + 1, 1.0)), Streams(SEED), Stream.PARTITION, step, client)[0])
+        expected.append(alpha * math.log(larger) + math.log((word(8, step, client) + 0.5) / 2**32))
+    found = dirichlet_module._log_scores(Streams(SEED), alpha, steps, clients)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
 def test_an_extreme_concentration_is_no_overflow() -> None:
     """A client has one class where α is tiny; all have the same where it is huge."""
     for alpha in (5e-324, 1e-300, 1e-6):
@@ -227,8 +239,12 @@ def test_an_extreme_concentration_is_no_overflow() -> None:
     ("clients", "keys", "says"),
     [
         (400, {"name": "iid", "shards": True}, "clients.count is 400, and there are 313 training rows"),
-        (400, {"name": "dirichlet", "alpha": 1.0}, "clients without data: there are 313 training rows; lower clients."),
-        (9, {"name": "dirichlet", "alpha": 0.01, "min_size": 20}, "with fewer than min_size, 20: this was the last of"),
+        (400, {"name": "dirichlet", "alpha": 1.0}, "data: there are 313 training rows; lower clients.count, raise"),
+        (
+            9,
+            {"name": "dirichlet", "alpha": 0.01, "min_size": 20},
+            "min_size, 20: this was the last of 11 attempts; lower clients.count or min_size, raise alpha",
+        ),
         (9, {"name": "dirichlet", "alpha": 1.0, "equal_sizes": True, "min_size": 99}, "min_size is 99; the 313 train"),
         (9, {"name": "pathological", "classes": 11}, "classes is 11; the training rows have 10 classes: lower it"),
         (99, {"name": "pathological", "classes": 3}, "clients.partition.classes is 3; "),

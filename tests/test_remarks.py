@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.shipped import shipped
-from fredsim.data.datasets import load_dataset
-from fredsim.data.remarks import about_samples
+from fredsim.data.datasets import load_dataset, read_dataset
+from fredsim.data.remarks import about_channels, about_samples
 from fredsim.runs.many.remarks import remark_before, runs_at_chance
 from fredsim.runs.single.opening import open_expansion
 
@@ -129,6 +129,13 @@ def test_how_many_rows_are_there_twice_by_chance(tmp_path: Path) -> None:
         assert found == ["own: 2 of the 200 test rows are training rows, too"] * notes
 
 
+def test_targets_that_are_numbers_are_no_labels(tmp_path: Path) -> None:
+    numbers = {f"y_{part}": arrays()[f"x_{part}"].sum(axis=1) for part in ("train", "test")}
+    np.savez(tmp_path / "own.npz", **arrays(**numbers))  # type: ignore[arg-type]  # an argument of savez is a flag
+    data = read_dataset(f"npz:{tmp_path}/own.npz", None, None, tmp_path)
+    assert [*about_samples("own", data, scaled=True)] == []
+
+
 def test_what_error_is_that_of_chance(digits_experiment: dict[str, Any]) -> None:
     """0.95 of that of always giving the most frequent label, and more."""
     counts = np.bincount(load_dataset("digits", None, None, Path()).validation.y)
@@ -154,6 +161,12 @@ def test_which_axis_is_the_channels(shape: tuple[int, ...], doubtful: bool, note
     found = notes({"data": {"name": "npz:own.npz", "normalize": normalize}}, **x)
     assert [f"a sample has the shape {shape}" in text for text in found] == [True] * doubtful
     assert notes({"data": {"name": "npz:own.npz", "normalize": {"mean": 0.5, "std": 1.0}}}, **x) == []
+
+
+def test_which_axis_may_be_the_channels_by_its_length() -> None:
+    """Grey images with their channels last are as doubtful as coloured ones, also if they are three rows high."""
+    shapes = {(4, 5, 1): True, (3, 3, 4): True, (2, 3, 2): True, (4, 5, 6): False, (3, 5, 1): False, (1, 3, 3): False}
+    assert {shape: any(about_channels("own", shape, shape[0])) for shape in shapes} == shapes
 
 
 @pytest.mark.parametrize(

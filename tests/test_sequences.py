@@ -93,6 +93,8 @@ def test_tokens_of_an_npz_stay_as_they_are(tmp_path: Path) -> None:
     assert data.train.y.tolist() == [[(4 * m + k) % 5 - 1 for k in range(4)] for m in range(5)]
     assert (data.classes, data.ignored, data.shape, data.unused) == (5, IGNORED, (4,), ())
     assert tokens(tmp_path / "all.npz", y_train=np.full((6, 4), 7)).ignored is None
+    zeros = {f"{axis}_{part}": np.zeros((n, 4), int) for axis in "xy" for part, n in (("train", 6), ("test", 2))}
+    assert tokens(tmp_path / "one.npz", **zeros).classes == 1
     with pytest.raises(ConfigError, match=r"data.normalize is given, and the samples are tokens; leave it out"):
         normalized(data, (0.0,), (1.0,))
 

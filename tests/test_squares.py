@@ -177,3 +177,4 @@ def test_a_quadratic_stands_for_one_row() -> None:
     data = quadratic(9, 0.1, 3)
     assert isinstance(data, Quadratic)
     assert [len(part) for part in (data.train, data.validation, data.test)] == [1, 1, 0]
+    assert data.train.x.tolist() == [[-0.25] + 8 * [0.0]]  # which is b

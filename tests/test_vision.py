@@ -88,6 +88,18 @@ class Handing(Grey):
         super().__init__(root, train=train, **others)
 
 
+class Passing(Grey):
+    """It passes on all that it is given."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+
+
+class Nothing(Grey):
+    def __len__(self) -> int:
+        return 0
+
+
 class Chosen(Grey):
     """As EMNIST does, it asks which of several data sets is wanted."""
 
@@ -99,7 +111,7 @@ class Chosen(Grey):
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     package, module = ModuleType("torchvision"), ModuleType("torchvision.datasets")
-    for found in (Grey, Coloured, Whole, Absent, Pairs, Ragged, Handing, Chosen):
+    for found in (Grey, Coloured, Whole, Absent, Pairs, Ragged, Handing, Passing, Nothing, Chosen):
         found.asked = []
         setattr(module, found.__name__, found)
     package.datasets = module  # type: ignore[attr-defined]
@@ -121,8 +133,9 @@ def test_grey_images(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_class_that_passes_on_what_it_is_given(tmp_path: Path) -> None:
-    load_dataset("torchvision:Handing", None, None, tmp_path)
-    assert Handing.asked == [{"root": str(tmp_path), "train": train, "download": True} for train in (True, False)]
+    for found in (Handing, Passing):
+        load_dataset(f"torchvision:{found.__name__}", None, None, tmp_path)
+        assert found.asked == [{"root": str(tmp_path), "train": train, "download": True} for train in (True, False)]
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -142,6 +155,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         ("Whole", ConfigError, r"no training and test part .*npz:PATH"),
         ("Absent", DataError, r"corrupted.*data_root=… or FREDSIM_DATA"),
         ("Pairs", DataError, "one integer label each"),
+        ("Nothing", DataError, r"holds float64 \(0,\) with labels float64 \(0,\)"),
         ("Ragged", DataError, r"images of shapes \(4, 3\) and \(4, 14\); save such of one shape as npz:PATH"),
         ("Chosen", ConfigError, "torchvision.datasets.Chosen needs split, which cannot be given here; .*npz:PATH"),
     ):

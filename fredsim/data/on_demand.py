@@ -176,10 +176,8 @@ class OnDemand:
         found.dtype = self.dtype
         return found
 
-    def astype(self, dtype: Any) -> Any:
-        """Return the same samples in another type; targets are read now."""
-        if not self._samples:
-            return np.asarray(self).astype(dtype)
+    def astype(self, dtype: Any) -> OnDemand:
+        """Return the same samples in another type."""
         found = self.changed(lambda x: x.astype(dtype))
         found.dtype = np.dtype(dtype)
         return found
