@@ -291,6 +291,16 @@ class Fraction(Blobs):
         return 2.5
 
 
+class Table(Blobs):
+    """Points whose columns lie one after the other in memory, as those of a table of pandas do."""
+
+    count = 1300
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return np.asfortranarray(x), np.asfortranarray(np.stack([y, y * y], axis=1).astype(np.float32))
+
+
 class NoRows:
     shape, dtype = (5,), "float32"
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.compute import staged
 from fredsim.compute.metrics import PerClass
 from fredsim.config.document import dump_yaml
 from fredsim.config.partition import PARTITIONS, make_shards
@@ -25,8 +27,14 @@ from fredsim.data.own import find_own, load_own
 from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import DataError
+from fredsim.networks.initial import DrawnNetwork
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import look_in
 from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.system.memory import peak_memory, reset_peak_memory
 from tests.conftest import needs_cuda
 from tests.own_data import SETS, TORCH
@@ -35,6 +43,7 @@ Run = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
+ROWS = np.array([[3, 700, 1, 44], [512, 8, 9, 1083], [1030, 0, 2, 5]])
 EXPERIMENT = (
     "iterations: 24\nmodel: {hidden: [6]}\nclients: {count: 3, batch_size: 4, sampling: shuffled}\n"
     "server: {name: asgd, lr: 0.1}\nevaluation: {every: 12, test: true, per_client: true}\n"
@@ -505,6 +514,26 @@ def test_sequences_on_demand_have_the_bits_of_arrays(simulate: Run) -> None:
 def _more(data: Dataset, part: str) -> list[Any]:
     """Return the rows after those to train on, of the training part."""
     return [data.validation.rows(slice(None))] if part == "train" else []
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_rows_whose_columns_lie_one_after_the_other(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each minibatch and each block has its own samples, also where there is room for one minibatch alone."""
+    monkeypatch.setattr(staged, "MOST_MINIBATCHES", 1)
+    data = load_own("python:own_sets:Table", {}, None, 0)
+    x, y = data.train.rows(slice(None))
+    assert x.flags.f_contiguous
+    graph = Mlp((5, 4, 2)).graph
+    network = DrawnNetwork(replace(graph, loss=MeanSquaredError(), target=(2,)), "he")
+    engine, params = make_engine(backend, network, data, 4, 1), network.initial(Streams(0))
+    losses, _ = engine.outcomes(params, "train")
+    expected = graph.forward(params, np.ascontiguousarray(x)).output
+    np.testing.assert_allclose(losses, ((expected - y) ** 2).mean(axis=1), rtol=1e-5)
+    held = np.append(params, np.zeros(MARGIN, np.float32))[:-MARGIN]
+    _, found = engine.gradients([held] * 3, ROWS)
+    assert found.tolist() == losses[ROWS].tolist()
+    engine.close()
 
 
 @pytest.fixture

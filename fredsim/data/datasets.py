@@ -480,7 +480,8 @@ def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any], ign
         counted, least = (y, IGNORED) if ignored is None else (y[y != ignored], 0)
         unfit = why_no_labels(path, f"y_{part}", counted, least) or why_no_labels(path, f"x_{part}", x, 0)
         if not unfit:
-            return Split(x.astype(np.int32), y.astype(np.int32), of_bytes=x.dtype == np.uint8)
+            tokens, labels = (values.astype(np.int32, order="C") for values in (x, y))
+            return Split(tokens, labels, of_bytes=x.dtype == np.uint8)
     found = _split_of_numbers(path, part, x)
     whole = y.dtype.kind in "biu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
     return replace(found, y=y.astype(np.int64) if whole else y, unfit=unfit)
@@ -491,7 +492,7 @@ def _split_of_numbers(path: str, part: str, x: NDArray[Any]) -> Split:
     if x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):
-        flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
+        flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32, order="C")
     if not np.isfinite(flat).all():
         raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
     nothing = np.zeros(len(x), np.int64)
