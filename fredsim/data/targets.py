@@ -15,7 +15,7 @@ from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.data.kept import kept_with_data
 from fredsim.errors import DataError
 
-__all__ = ["Targets", "brought_together", "fitted", "with_numbers"]
+__all__ = ["Targets", "brought_together", "fitted"]
 
 PARTS = ("train", "validation", "test")
 HINT = "; for targets that are no classes give a loss: mse, bce or your own (docs/losses.md)"
@@ -55,7 +55,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
         return _of_parts(data, _integers)
     found = _of_parts(data, lambda split, part: _numbers(split.targets, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
-    return found if targets.kind == "any" else with_numbers(found, name)
+    return found if targets.kind == "any" else _with_numbers(found)
 
 
 def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
@@ -129,28 +129,9 @@ def brought_together(output: tuple[int, ...], target: tuple[int, ...]) -> str:
     return "take output.reshape(y.shape)"
 
 
-@kept_with_data(8)
-def with_numbers(data: Dataset, name: str) -> Dataset:
-    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers.
-
-    Raises DataError if only one part has bytes.
-    """
+def _with_numbers(data: Dataset) -> Dataset:
+    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
     if all(split.x.dtype.kind not in "iu" for split in data.parts):
         return data
-    if len({split.of_bytes for split in data.parts if len(split)}) > 1:  # only bytes are divided by 255
-        what = "x_train or x_test holds bytes (uint8), and the other larger integers"
-        raise DataError(f"{name.partition(':')[2] or name}: {what}; save both as bytes, or both as other numbers")
-
-    def of(split: Split) -> Split:
-        x = split.x.astype(np.float32)
-        if not split.of_bytes:
-            return replace(split, x=x)
-        x = x.changed(_by_255) if split.on_demand else _by_255(x)
-        return replace(split, x=x, divisor=255, of_bytes=False)
-
-    train, validation, test = (of(split) for split in data.parts)
+    train, validation, test = (replace(split, x=split.x.astype(np.float32)) for split in data.parts)
     return replace(data, train=train, validation=validation, test=test)
-
-
-def _by_255(x: NDArray[Any]) -> NDArray[Any]:
-    return x / np.float32(255)
