@@ -148,6 +148,33 @@ def test_a_large_file_takes_no_memory() -> None:
     assert peak_memory() - before < 60 * 10**6
 
 
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_large_targets_take_no_memory() -> None:
+    """Numbers, and classes at several places: sparse files of 100 MB."""
+    os.makedirs("wide")
+    x = np.lib.format.open_memmap("wide/x_train.npy", "w+", np.uint8, (250_000, 2))
+    y = np.lib.format.open_memmap("wide/y_train.npy", "w+", np.float32, (250_000, 100))
+    y[-1] = 2
+    del x, y
+    reset_peak_memory()
+    before = peak_memory()
+    data = fitted(load_folder("npy:wide", None, None, Path(), numbers=True), Targets("numbers"), "npy:wide")
+    assert data.validation.rows(np.array([41_665]))[1].tolist() == [[2.0] * 100]
+    os.makedirs("masks")
+    y = np.lib.format.open_memmap("masks/y_train.npy", "w+", np.uint8, (100_000, 50))
+    y[-1] = 2
+    del y
+    np.save("masks/x_train.npy", np.zeros((100_000, 2), np.uint8))
+    masks = fitted(load_folder("npy:masks", None, None, Path()), Targets(positions=True), "npy:masks")
+    assert masks.classes == 3
+    assert peak_memory() - before < 60 * 10**6
+    y = np.lib.format.open_memmap("wide/y_train.npy", "r+")
+    y[-3, 1] = np.nan
+    del y
+    with pytest.raises(DataError, match="y of validation rows: row 41663 holds nan, not finite in float32: remove"):
+        fitted(load_folder("npy:wide", None, None, Path(), numbers=True), Targets("numbers"), "npy:wide")
+
+
 def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
     save_digits("digits")
     lines = [

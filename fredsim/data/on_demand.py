@@ -198,9 +198,13 @@ class OnDemand:
         Blocks are of whole samples: a user's class has no targets without them.
         """
         out = np.empty(self.shape, dtype or self.dtype)
-        for rows in blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes):
+        for rows in self.blocks():
             out[rows] = self[rows]
         return out
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield slices of rows that are read together where all are needed."""
+        return blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes)
 
 
 def blocks_of_rows(count: int, row_bytes: int) -> Iterator[slice]:

@@ -5,6 +5,7 @@ A data set as it is read has targets of any real type and shape (n, …). Before
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.data.kept import kept_with_data
+from fredsim.data.on_demand import OnDemand
 from fredsim.errors import DataError
 
 __all__ = ["Targets", "brought_together", "fitted"]
@@ -53,7 +55,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
         return _with_classes(data, targets, where)
     if targets.kind == "any" and data.train.y.dtype.kind in "biu" and data.test.y.dtype.kind in "biu":
         return _of_parts(data, _integers)
-    found = _of_parts(data, lambda split, part: _numbers(split.targets, f"{where}: y of {part} rows", targets.kind))
+    found = _of_parts(data, lambda split, part: _numbers_of(split, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
     return found if targets.kind == "any" else _with_numbers(found)
 
@@ -72,7 +74,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         if targets.ignored is not None and (data.declared or (data.sequences and data.ignored == ignored)):
             return replace(changed, classes=data.declared or data.classes)  # each row is checked when it is read
         every = data.every or [split.y for split in data.parts]
-        found = np.unique(np.concatenate([np.unique(np.asarray(y)) for y in every]))
+        found = np.unique(np.concatenate([np.unique(y[rows]) for y in every for rows in _blocks(y)]))
     counted = found[found != ignored]
     if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
         known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
@@ -99,8 +101,28 @@ def _integers(split: Split, part: str) -> Any:
     return split.y if split.y.dtype in {np.dtype(np.int32), np.dtype(np.int64)} else split.targets.astype(np.int64)
 
 
-def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
-    """Return targets as float32. Raises DataError, which begins with `what`, if they are not such numbers."""
+def _blocks(y: Any) -> Iterator[slice]:
+    """Yield which targets are looked at together: all, unless they are not in memory."""
+    return y.blocks() if isinstance(y, OnDemand) else iter([slice(0, len(y))])
+
+
+def _numbers_of(split: Split, what: str, kind: str) -> Any:
+    """Return a split's targets as `_numbers` does; those that are not in memory, and are float32, stay where they are.
+
+    They are looked at now, once.
+    """
+    if not isinstance(split.y, OnDemand) or split.y.dtype != np.float32:
+        return _numbers(split.targets, what, kind)
+    for rows in _blocks(split.y):
+        _numbers(split.y[rows], what, kind, rows.start)
+    return split.y
+
+
+def _numbers(y: NDArray[Any], what: str, kind: str, first: int = 0) -> NDArray[np.float32]:
+    """Return targets as float32. Raises DataError, which begins with `what`, if they are not such numbers.
+
+    `first` is the number of the first one.
+    """
     if y.dtype.kind not in "biuf":
         raise DataError(f"{what} holds {y.dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):
@@ -109,7 +131,9 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
         rows = len(np.unique(places[:, 0]))
         more = f"; {rows:,} rows have such targets" if rows > 1 else ""
         value = y[tuple(places[0])]
-        raise DataError(f"{what}: row {places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it")
+        raise DataError(
+            f"{what}: row {first + places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it"
+        )
     if kind == "shares" and found.size and not 0 <= found.min() <= found.max() <= 1:
         remedy = "bce takes targets from 0 to 1; give loss: cross_entropy for classes, mse for other numbers"
         raise DataError(f"{what} holds {y.min()} to {y.max()}; {remedy}")
