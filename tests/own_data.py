@@ -112,6 +112,16 @@ class Rising(Blobs):
         return x, y
 
 
+class Following(Rising):
+    """Gives higher targets after its rows were read once."""
+
+    later = 0
+
+    def rows(self, part, numbers):
+        x, _ = super().rows(part, numbers)
+        return x, x + 1 + self.later
+
+
 class Marked(Blobs):
     """Points of which the later rows have the higher classes, and every second row has −100."""
 

@@ -517,6 +517,12 @@ def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
     importlib.import_module("own_sets").Later.later += 4
     with pytest.raises(DataError, match="x of train rows holds integers from 4 to 12, and from 0 to 11 when the run"):
         later.train.x[:9]
+    following = load_own("python:own_sets:Following", {}, None, None)
+    assert following.classes == 94
+    assert following.train.y[:9].max() == 12
+    importlib.import_module("own_sets").Following.later += 90
+    with pytest.raises(DataError, match="y of row 0 of train holds integers from 91 to 102; with 94 classes they must"):
+        following.train.y[:9]
 
 
 @pytest.mark.usefixtures("nothing_in_memory")

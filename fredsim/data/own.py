@@ -302,7 +302,10 @@ class OwnReader(Reader):
                 now = f"and from {self.bounds[0]} to {self.bounds[1]} when the run began"
                 raise DataError(f"{self.name}: {what}, {now}; rows must always be the same")
         if targets.dtype.kind in "iu" and (self._classes or (tokens and self.target)):
-            self._check(numbers, "y", y, self._classes, self._ignored)
+            classes = self._classes
+            if classes is None and self.bounds is not None and self.target == self.shape:  # those that were found
+                classes = self.bounds[1] + 1
+            self._check(numbers, "y", y, classes, self._ignored)
         if self.divisor:
             x /= np.float32(self.divisor)
         return x, targets
