@@ -114,6 +114,16 @@ class Rising(Blobs):
         return x, y
 
 
+class Following(Rising):
+    """Gives higher targets after its rows were read once."""
+
+    later = 0
+
+    def rows(self, part, numbers):
+        x, _ = super().rows(part, numbers)
+        return x, x + 1 + self.later
+
+
 class Marked(Blobs):
     """Points of which the later rows have the higher classes, and every second row has −100."""
 
@@ -336,6 +346,16 @@ class Empty(Blobs):
 class Fraction(Blobs):
     def len(self, part):
         return 2.5
+
+
+class Table(Blobs):
+    """Points whose columns lie one after the other in memory, as those of a table of pandas do."""
+
+    count = 1300
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return np.asfortranarray(x), np.asfortranarray(np.stack([y, y * y], axis=1).astype(np.float32))
 
 
 class NoRows:

@@ -256,9 +256,9 @@ def test_nothing_changes_without_the_key(simulate: Simulate) -> None:
 def test_bytes_whose_targets_are_as_many_bytes_are_images() -> None:
     images = RNG.integers(0, 256, (20, 6)).astype(np.uint8)
     np.savez("coded.npz", x_train=images, y_train=images, x_test=images[:4], y_test=images[:4])
-    tokens = load_dataset("npz:coded.npz", None, None, Path())
-    assert tokens.sequences
-    found = fitted(tokens, Targets("numbers"), "npz:coded.npz")
+    assert load_dataset("npz:coded.npz", None, None, Path()).sequences
+    pixels = read_dataset("npz:coded.npz", None, None, Path(), numbers=True)
+    found = fitted(pixels, Targets("numbers"), "npz:coded.npz")
     assert not found.sequences
     np.testing.assert_array_equal(found.train.x, images[:17].astype(np.float32) / np.float32(255))
     np.testing.assert_array_equal(found.train.y, images[:17].astype(np.float32))
@@ -368,6 +368,26 @@ def test_bytes_whose_targets_have_their_shape(
         assert found.metrics.to_csv() == expected.metrics.to_csv(), data
 
 
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("signs", ["of all", "of those to test on", "of none"])
+def test_integers_whose_targets_are_integers_that_no_class_is(signs: str, simulate: Simulate) -> None:
+    """They are numbers, also where some could be tokens, and by whatever they are read."""
+    rng = np.random.default_rng(1)
+    least, most = (-5, 2**40) if signs == "of all" else (0, 9)
+    x, y = rng.integers(0, 9, (40, 3)), rng.integers(least, most, (40, 3))
+    y[35] = -7
+    y[:3, 0] = most
+    targets: Any = abs(y).astype(np.uint64) + np.uint64(2**63) if signs == "of none" else y
+    given = {"x_train": x[:30], "y_train": targets[:30], "x_test": x[30:], "y_test": targets[30:]}
+    saved("counts", **given)
+    saved("plain", **{key: array.astype(np.float32) for key, array in given.items()})
+    changes = {"iterations": 4, "loss": "mse", "server": {"name": "asgd", "lr": 1e-7}, "evaluation": {"test": True}}
+    expected = simulate({**changes, "data": {"name": "npz:plain.npz"}})
+    for data in ways("counts").values():
+        found = simulate({**changes, "data": data})
+        assert found.metrics.to_csv() == expected.metrics.to_csv(), data
+
+
 def test_bytes_whose_targets_have_their_shape_are_normalized(simulate: Simulate) -> None:
     images = np.random.default_rng(1).integers(0, 256, (40, 6)).astype(np.uint8)
     saved("coded", x_train=images[:30], y_train=images[:30], x_test=images[30:], y_test=images[30:])
@@ -387,7 +407,7 @@ def test_bytes_beside_other_integers(simulate: Simulate) -> None:
     saved(
         "mixed", x_train=numbers[:30], y_train=numbers[:30], x_test=numbers[30:].astype(np.uint8), y_test=numbers[30:]
     )
-    with pytest.raises(DataError, match=r"^mixed.npz: x_train or x_test holds bytes \(uint8\), and the other larger"):
+    with pytest.raises(DataError, match=r"^mixed.npz: x_train holds int64 and x_test uint8; save both as bytes"):
         simulate({"data": {"name": "npz:mixed.npz"}, "loss": "mse"})
 
 

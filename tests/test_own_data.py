@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.compute import staged
 from fredsim.compute.metrics import PerClass
 from fredsim.config.document import dump_yaml
 from fredsim.config.partition import PARTITIONS, make_shards
@@ -26,8 +28,14 @@ from fredsim.data.own import digest_of_named, find_own, load_own
 from fredsim.data.targets import Targets, fitted, with_numbers
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import DataError
+from fredsim.networks.initial import DrawnNetwork
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import look_in
 from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.system.memory import peak_memory, reset_peak_memory
 from tests.conftest import needs_cuda
 from tests.own_data import SETS, TORCH
@@ -36,6 +44,7 @@ Run = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
+ROWS = np.array([[3, 700, 1, 44], [512, 8, 9, 1083], [1030, 0, 2, 5]])
 EXPERIMENT = (
     "iterations: 24\nmodel: {hidden: [6]}\nclients: {count: 3, batch_size: 4, sampling: shuffled}\n"
     "server: {name: asgd, lr: 0.1}\nevaluation: {every: 12, test: true, per_client: true}\n"
@@ -138,6 +147,33 @@ def test_a_large_file_takes_no_memory() -> None:
     for begin in range(0, 10**5, 10**4):
         assert not data.train.rows(np.arange(begin, begin + 10**4))[0].any()
     assert peak_memory() - before < 60 * 10**6
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_large_targets_take_no_memory() -> None:
+    """Numbers, and classes at several places: sparse files of 100 MB."""
+    os.makedirs("wide")
+    x = np.lib.format.open_memmap("wide/x_train.npy", "w+", np.uint8, (250_000, 2))
+    y = np.lib.format.open_memmap("wide/y_train.npy", "w+", np.float32, (250_000, 100))
+    y[-1] = 2
+    del x, y
+    reset_peak_memory()
+    before = peak_memory()
+    data = fitted(load_folder("npy:wide", None, None, Path(), numbers=True), Targets("numbers"), "npy:wide")
+    assert data.validation.rows(np.array([41_665]))[1].tolist() == [[2.0] * 100]
+    os.makedirs("masks")
+    y = np.lib.format.open_memmap("masks/y_train.npy", "w+", np.uint8, (100_000, 50))
+    y[-1] = 2
+    del y
+    np.save("masks/x_train.npy", np.zeros((100_000, 2), np.uint8))
+    masks = fitted(load_folder("npy:masks", None, None, Path()), Targets(positions=True), "npy:masks")
+    assert masks.classes == 3
+    assert peak_memory() - before < 60 * 10**6
+    y = np.lib.format.open_memmap("wide/y_train.npy", "r+")
+    y[-3, 1] = np.nan
+    del y
+    with pytest.raises(DataError, match="y of validation rows: row 41663 holds nan, not finite in float32: remove"):
+        fitted(load_folder("npy:wide", None, None, Path(), numbers=True), Targets("numbers"), "npy:wide")
 
 
 def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
@@ -557,6 +593,12 @@ def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
     importlib.import_module("own_sets").Later.later += 4
     with pytest.raises(DataError, match="x of train rows holds integers from 4 to 12, and from 0 to 11 when the run"):
         later.train.x[:9]
+    following = load_own("python:own_sets:Following", {}, None, None)
+    assert following.classes == 94
+    assert following.train.y[:9].max() == 12
+    importlib.import_module("own_sets").Following.later += 90
+    with pytest.raises(DataError, match="y of row 0 of train holds integers from 91 to 102; with 94 classes they must"):
+        following.train.y[:9]
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -581,6 +623,26 @@ def test_sequences_on_demand_have_the_bits_of_arrays(simulate: Run) -> None:
 def _more(data: Dataset, part: str) -> list[Any]:
     """Return the rows after those to train on, of the training part."""
     return [data.validation.rows(slice(None))] if part == "train" else []
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_rows_whose_columns_lie_one_after_the_other(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each minibatch and each block has its own samples, also where there is room for one minibatch alone."""
+    monkeypatch.setattr(staged, "MOST_MINIBATCHES", 1)
+    data = load_own("python:own_sets:Table", {}, None, 0)
+    x, y = data.train.rows(slice(None))
+    assert x.flags.f_contiguous
+    graph = Mlp((5, 4, 2)).graph
+    network = DrawnNetwork(replace(graph, loss=MeanSquaredError(), target=(2,)), "he")
+    engine, params = make_engine(backend, network, data, 4, 1), network.initial(Streams(0))
+    losses, _ = engine.outcomes(params, "train")
+    expected = graph.forward(params, np.ascontiguousarray(x)).output
+    np.testing.assert_allclose(losses, ((expected - y) ** 2).mean(axis=1), rtol=1e-5)
+    held = np.append(params, np.zeros(MARGIN, np.float32))[:-MARGIN]
+    _, found = engine.gradients([held] * 3, ROWS)
+    assert found.tolist() == losses[ROWS].tolist()
+    engine.close()
 
 
 @pytest.fixture

@@ -41,7 +41,9 @@ class Window(Dataset):
         demand are evaluated in blocks (`block`). `rows` are those of the tables from which samples choose, if they do.
         """
         train = dataset.train
-        x, y = (np.tile(one, (minibatches, *[1] * (one.ndim - 1))) for one in train.rows(slice(0, mu)))
+        # In C order, as what is written later must be seen by engines, of which some take copies of other arrays.
+        first = train.rows(slice(0, mu))
+        x, y = (np.ascontiguousarray(np.tile(one, (minibatches, *[1] * (one.ndim - 1)))) for one in first)
         bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
         if bounds is not None and dataset.augment is not None:  # it may write any, which is looked at then
             bounds = (-(2**31), 2**31 - 1) if rows is None else (0, rows - 1)
@@ -60,7 +62,9 @@ class Window(Dataset):
     def block(self, x: NDArray[Any], y: NDArray[Any]) -> str:
         """Let samples be a part, in the same array for all blocks of this length; return the part's name."""
         name = f"block of {len(x)}"
-        split = self.__dict__.setdefault(name, replace(self.train, x=np.empty_like(x), y=np.empty_like(y)))
+        if name not in self.__dict__:  # in C order: see `of`
+            self.__dict__[name] = replace(self.train, x=np.empty(x.shape, x.dtype), y=np.empty(y.shape, y.dtype))
+        split = self.__dict__[name]
         split.x[...], split.y[...] = x, y
         return name
 

@@ -25,7 +25,7 @@ from fredsim.data.glyphs import GLYPH
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import TEST_IMAGES, glyphs, least_squares, modular, of_problem, quadratic
-from fredsim.data.targets import Targets, with_numbers
+from fredsim.data.targets import Targets
 from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
@@ -166,8 +166,8 @@ class Data(DataRead):
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         load = load_folder if self.name.startswith("npy:") else read_dataset
         wanted = targets or Targets()
-        data = load(self.name, self.train, self.validation, root, self.sha256, ignored=wanted.ignored)
-        data = with_numbers(data, self.name) if wanted.of_numbers else data
+        as_wanted: dict[str, Any] = {"ignored": wanted.ignored, "numbers": wanted.of_numbers}
+        data = load(self.name, self.train, self.validation, root, self.sha256, **as_wanted)
         if self.scale is not None:
             data = unscaled(data)
         if self.normalize is not None:
@@ -227,8 +227,8 @@ class OwnData(DataRead):
             what = f"SHA-256 of the files that data names, {found}, is not data.sha256, {self.sha256}"
             raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
         wanted = targets or Targets()
-        data = load_own(self.name, self.hyper, self.train, self.validation, wanted.ignored)
-        data = with_numbers(data, self.name) if wanted.of_numbers else data
+        rows = self.train, self.validation
+        data = load_own(self.name, self.hyper, *rows, wanted.ignored, numbers=wanted.of_numbers)
         data = data if self.scale is None else unscaled(data)
         return data if self.augment is None else self.augment.of(data)
 

@@ -61,9 +61,9 @@ class Split:
 
     Or sequences: tokens `x`, int32 (n, T), and what follows each of them, `y`, int32 (n, T).
     `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
-    `divisor` is what integers were divided by, 0 if they were not; `of_bytes`: whether tokens were bytes. `bounds` are
-    the lowest and the highest token that there may be, of samples that are written into x later. `unfit` says why `y`,
-    which is then as it was read, holds no labels (fredsim.data.targets); "" if it does.
+    `divisor` is what integers were divided by, 0 if they were not. `bounds` are the lowest and the highest token that
+    there may be, of samples that are written into x later. `unfit` says why `y`, which is then as it was read, holds no
+    labels (fredsim.data.targets); "" if it does.
     """
 
     x: Any  # NDArray or OnDemand
@@ -71,7 +71,6 @@ class Split:
     integers: str = ""
     divisor: int = 0
     bounds: tuple[int, int] | None = None
-    of_bytes: bool = False
     unfit: str = ""
 
     def __len__(self) -> int:
@@ -212,10 +211,13 @@ def read_dataset(
     sha256: str | None = None,
     block: int = 0,
     ignored: int | None = None,
+    *,
+    numbers: bool = False,
 ) -> Dataset:
     """Return a data set as `load_dataset` does, but with targets of any type and shape (fredsim.data.targets).
 
-    `ignored` is the target of a token that does not count; None: −1.
+    `ignored` is the target of a token that does not count; None: −1. `numbers`: no samples of files of arrays are
+    tokens, whatever their targets are.
     """
     check_dataset(name)
     kind, _, path = name.partition(":")
@@ -223,7 +225,8 @@ def read_dataset(
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
     of_files = kind in {"npy", "npz"}
-    return _load(kind, path, digest, train, validation, root, block, ignored if of_files else None)
+    of_arrays = (ignored, numbers) if of_files else (None, False)
+    return _load(kind, path, digest, train, validation, root, block, *of_arrays)
 
 
 @kept_with_data(4)
@@ -265,7 +268,7 @@ def unscaled(data: Dataset) -> Dataset:
 
     def of(split: Split) -> Split:
         if not split.divisor:
-            return replace(split, of_bytes=False)  # so that nothing divides them later
+            return split
         by = np.float32(split.divisor)
         return replace(split, x=_changed(split.x, lambda x: np.rint(x * by)), divisor=0)
 
@@ -315,10 +318,12 @@ def file_digest(name: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(kind: str, path: str, digest: str | None, root: Path, block: int, ignored: int | None) -> Parts:
+def _read(
+    kind: str, path: str, digest: str | None, root: Path, block: int, ignored: int | None, numbers: bool
+) -> Parts:
     del digest  # only part of the cache's key, so that a file that has changed is read again
     if kind in {"npy", "npz"}:
-        return DATASETS[kind](root, path, ignored)
+        return DATASETS[kind](root, path, ignored, numbers)
     return _text(path, block) if kind == "text" else DATASETS[kind](root, path)
 
 
@@ -332,8 +337,11 @@ def _load(
     root: Path,
     block: int,
     ignored: int | None,
+    numbers: bool,
 ) -> Dataset:
-    part, test, shape = _read(kind, path, digest, root, block, ignored)  # rows are views: other numbers share memory
+    part, test, shape = _read(
+        kind, path, digest, root, block, ignored, numbers
+    )  # rows are views: other numbers share memory
     total = len(part)
     train, validation = divided(kind, total, train, validation)
     tail = slice(total - validation, total)
@@ -407,22 +415,23 @@ def _torchvision(root: Path, name: str) -> Parts:
 MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
 
 
-def _npz(root: Path, path: str, ignored: int | None) -> Parts:
+def _npz(root: Path, path: str, ignored: int | None, numbers: bool) -> Parts:
     """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255.
 
-    If both are integers, and each sample has as many labels as values, both are tokens, and are kept as they are.
+    If both are integers, and each sample has as many labels as values, both are tokens, and are kept as they are; but
+    not if all samples are `numbers`.
     """
     del root
-    return _of_arrays(path, read_npz(path), ignored)
+    return _of_arrays(path, read_npz(path), ignored, numbers)
 
 
-def _npy(root: Path, path: str, ignored: int | None) -> Parts:
+def _npy(root: Path, path: str, ignored: int | None, numbers: bool) -> Parts:
     """Return the arrays in a folder of NPY files, as those of an NPZ file; large ones: fredsim.data.npy_datasets."""
     del root
-    return _of_arrays(path, read_arrays_of(open_arrays(path)), ignored)
+    return _of_arrays(path, read_arrays_of(open_arrays(path)), ignored, numbers)
 
 
-def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None) -> Parts:
+def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, numbers: bool) -> Parts:
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -430,7 +439,7 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None) 
             raise DataError(_misshapen(path, part, x, y))
         if y.dtype.kind not in "biuf":
             raise DataError(why_no_labels(path, f"y_{part}", y, 0))
-        splits.append(_split_of_arrays(path, part, x, y, ignored))
+        splits.append(_split_of_arrays(path, part, x, y, ignored, numbers))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:
@@ -468,19 +477,21 @@ def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) ->
     return f"{path}: {name} holds {values.dtype}{known}; {what}"
 
 
-def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any], ignored: int | None) -> Split:
+def _split_of_arrays(
+    path: str, part: str, x: NDArray[Any], y: NDArray[Any], ignored: int | None, numbers: bool
+) -> Split:
     """Return samples with their labels, tokens with theirs, or samples with other targets; see Split.unfit."""
     if y.dtype.kind == "b" and y.ndim == 1:
         y = y.astype(np.int64)  # two classes
     if y.ndim == 1:
         unfit = why_no_labels(path, f"y_{part}", y, 0)
-    elif x.ndim > 2 or y.shape != x.shape:
+    elif numbers or x.ndim > 2 or y.shape != x.shape:
         unfit = _misshapen(path, part, x, y)
     else:
         counted, least = (y, IGNORED) if ignored is None else (y[y != ignored], 0)
         unfit = why_no_labels(path, f"y_{part}", counted, least) or why_no_labels(path, f"x_{part}", x, 0)
         if not unfit:
-            return Split(x.astype(np.int32), y.astype(np.int32), of_bytes=x.dtype == np.uint8)
+            return Split(x.astype(np.int32, order="C"), y.astype(np.int32, order="C"))
     found = _split_of_numbers(path, part, x)
     whole = y.dtype.kind in "biu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
     return replace(found, y=y.astype(np.int64) if whole else y, unfit=unfit)
@@ -491,7 +502,7 @@ def _split_of_numbers(path: str, part: str, x: NDArray[Any]) -> Split:
     if x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):
-        flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
+        flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32, order="C")
     if not np.isfinite(flat).all():
         raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
     nothing = np.zeros(len(x), np.int64)

@@ -148,16 +148,16 @@ def read_arrays_of(arrays: dict[str, NpyFile]) -> dict[str, NDArray[Any]]:
 class NpyReader(Reader):
     """Reads samples and targets from two files: numbers as float32, bytes ÷ 255; or tokens as int32."""
 
-    def __init__(self, x: NpyFile, y: NpyFile) -> None:
-        """Take files of as many rows each."""
+    def __init__(self, x: NpyFile, y: NpyFile, *, numbers: bool = False) -> None:
+        """Take files of as many rows each; `numbers`: samples are no tokens, and targets no classes."""
         self._x, self._y = x, y
-        tokens = x.dtype.kind in "iu" and y.dtype.kind in "iu" and len(x.shape) == 2 and y.shape == x.shape
+        integers = x.dtype.kind in "iu" and y.dtype.kind in "iu"
+        tokens = not numbers and integers and len(x.shape) == 2 and y.shape == x.shape
         self.name, self.count, self.shape = str(x.path), len(x), tuple(x.shape[1:])
         self.dtype, self.target = np.dtype(np.int32 if tokens else np.float32), tuple(y.shape[1:])
         kinds = {"i": np.int32 if tokens else np.int64, "u": np.int32 if tokens else np.int64, "b": np.int64}
-        self.target_dtype = np.dtype(kinds.get(y.dtype.kind, np.float32))
+        self.target_dtype = np.dtype(np.float32 if numbers else kinds.get(y.dtype.kind, np.float32))
         self.divisor = 255 if x.dtype == np.uint8 and not tokens else 0
-        self.of_bytes = x.dtype == np.uint8 and tokens
 
     def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read rows of both files."""
@@ -177,7 +177,8 @@ class NpyReader(Reader):
         """Read rows of the targets' file."""
         raw = self._y.rows(numbers)
         _check_range(self._y, numbers, raw, self.target_dtype)
-        found: NDArray[Any] = raw.astype(self.target_dtype)
+        with np.errstate(over="ignore"):
+            found: NDArray[Any] = raw.astype(self.target_dtype)
         return found
 
 

@@ -27,6 +27,8 @@ def load_folder(
     root: Path,
     sha256: str | None = None,
     ignored: int | None = None,
+    *,
+    numbers: bool = False,
 ) -> Dataset:
     """Return the data set `npy:FOLDER`, as fredsim.data.datasets.read_dataset does others; a large one on demand.
 
@@ -39,9 +41,9 @@ def load_folder(
         what = f"the files' SHA-256 {digest} is not data.sha256, {sha256}"
         raise DataError(f"{path}: {what}; put the files back, or change the key")
     if is_small(arrays):
-        return read_dataset(name, train, validation, root, sha256, ignored=ignored)
+        return read_dataset(name, train, validation, root, sha256, ignored=ignored, numbers=numbers)
     states = tuple(file.state for file in arrays.values())
-    return _load(path, digest, states, train, validation, ignored)
+    return _load(path, digest, states, train, validation, ignored, numbers)
 
 
 @functools.lru_cache(maxsize=4)
@@ -52,11 +54,13 @@ def _load(
     train: int | None,
     validation: int | None,
     ignored: int | None,
+    numbers: bool,
 ) -> Dataset:
     del states  # only part of the cache's key: files that were written again are opened again
     arrays = open_arrays(path)
     parts = [part for part in ("train", "test") if f"x_{part}" in arrays]
-    readers: dict[str, Reader] = {part: NpyReader(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}
+    pairs = {part: (arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}
+    readers: dict[str, Reader] = {part: NpyReader(*pair, numbers=numbers) for part, pair in pairs.items()}
     rows = divided("npy", readers["train"].count, train, validation)
     return of_readers(path, readers, rows, f"{digest}", ignored_index=ignored)
 
@@ -170,7 +174,7 @@ def _labels(
 
 def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
     if isinstance(reader, InMemory):
-        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor, of_bytes=reader.of_bytes)
+        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor)
     x = OnDemand(reader, begin, end, samples=True)
     targets: Any = OnDemand(reader, begin, end, samples=False) if y is None else y[begin:end]
-    return Split(x, targets, divisor=reader.divisor, of_bytes=reader.of_bytes)
+    return Split(x, targets, divisor=reader.divisor)

@@ -38,7 +38,6 @@ class Reader(ABC):
         target: the shape of a sample's target.
         target_dtype: the type of targets.
         divisor: what bytes are divided by; 0 if samples are no bytes.
-        of_bytes: whether samples are tokens that were bytes.
         bounds: the lowest and the highest token that there may be, of samples that are integers.
 
     """
@@ -50,7 +49,6 @@ class Reader(ABC):
     target: tuple[int, ...]
     target_dtype: np.dtype[Any]
     divisor: int = 0
-    of_bytes: bool = False
     bounds: tuple[int, int] | None = None
 
     @abstractmethod
@@ -103,7 +101,7 @@ class InMemory(Reader):
         """Read them, block by block."""
         self.name, self.count, self.shape, self.dtype = reader.name, reader.count, reader.shape, reader.dtype
         self.target, self.target_dtype = reader.target, reader.target_dtype
-        self.divisor, self.of_bytes = reader.divisor, reader.of_bytes
+        self.divisor = reader.divisor
         self.x = np.empty((self.count, math.prod(self.shape)), self.dtype)
         self.y = np.empty((self.count, *self.target), self.target_dtype)
         for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
@@ -198,9 +196,13 @@ class OnDemand:
         Blocks are of whole samples: a user's class has no targets without them.
         """
         out = np.empty(self.shape, dtype or self.dtype)
-        for rows in blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes):
+        for rows in self.blocks():
             out[rows] = self[rows]
         return out
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield slices of rows that are read together where all are needed."""
+        return blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes)
 
 
 def blocks_of_rows(count: int, row_bytes: int) -> Iterator[slice]:

@@ -60,11 +60,18 @@ def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
 
 
 def load_own(
-    name: str, hyper: Mapping[str, Any], train: int | None, validation: int | None, ignored: int | None = None
+    name: str,
+    hyper: Mapping[str, Any],
+    train: int | None,
+    validation: int | None,
+    ignored: int | None = None,
+    *,
+    numbers: bool = False,
 ) -> Dataset:
     """Return the data set of a user's class, made with these keyword arguments.
 
-    `ignored` is the target that does not count; None: −1 where a sample has several, else none.
+    `ignored` is the target that does not count; None: −1 where a sample has several, else none. `numbers`: samples are
+    no tokens, and their targets no classes.
     Raises ConfigError if there is no such class, or it cannot be made; DataError if what it gives is no data set.
     """
     own, digest = find_own(name), digest_of_named(hyper)
@@ -72,7 +79,7 @@ def load_own(
         key = json.dumps(hyper, sort_keys=True)
     except TypeError:
         key = repr(hyper)
-    return _load(name, own, key, digest, Given(dict(hyper)), train, validation, ignored)
+    return _load(name, own, key, digest, Given(dict(hyper)), train, validation, ignored, numbers)
 
 
 class Given:
@@ -98,6 +105,7 @@ def _load(
     train: int | None,
     validation: int | None,
     ignored: int | None,
+    numbers: bool,
 ) -> Dataset:
     del digest  # only part of the cache's key
     with _failing(name, "cannot be made", ConfigError), seeded(0):
@@ -118,7 +126,7 @@ def _load(
     readers: dict[str, Reader] = {}
     for part in PARTS:
         if count := _length(name, made, part):
-            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files, ignored)
+            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files, ignored, numbers=numbers)
     if "train" not in readers:
         raise DataError(f"{name}: len('train') is 0; training needs one row at least")
     total = sum(4 * reader.count * math.prod(reader.shape) for reader in readers.values())
@@ -126,7 +134,8 @@ def _load(
         readers = {part: InMemory(reader) for part, reader in readers.items()}
     classes = _classes(name, made)
     identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
-    found = of_readers(name, readers, _rows(readers, train, validation), identity, classes, ignored)
+    rows = _rows(readers, train, validation)
+    found = of_readers(name, readers, rows, identity, None if numbers else classes, ignored)
     return replace(found, files=tuple(files.items()))
 
 
@@ -190,6 +199,8 @@ class OwnReader(Reader):
         train: Reader | None,
         files: Mapping[str, str],
         ignored: int | None,
+        *,
+        numbers: bool = False,
     ) -> None:
         """Try some rows; those of a part after `train` must be like its rows. `files` must stay as they are.
 
@@ -211,12 +222,12 @@ class OwnReader(Reader):
         self.target = y.shape[1:]
         is_bytes, whole = self._given == np.uint8, y.dtype.kind in "iu"
         one_each = whole and self.target == self.shape  # a label for each value, as tokens have
-        tokens = self._given.kind in "iu" and (not is_bytes or (one_each and len(self.shape) == 1))
+        tokens = not numbers and self._given.kind in "iu" and (not is_bytes or (one_each and len(self.shape) == 1))
         self.dtype = np.dtype(np.int32 if tokens else np.float32)
-        self.divisor, self.of_bytes = 255 if is_bytes and not tokens else 0, is_bytes and tokens
+        self.divisor = 255 if is_bytes and not tokens else 0
         labels = np.int32 if self.target and tokens else np.int64
-        self.target_dtype = np.dtype(np.float32 if y.dtype.kind == "f" else labels)
-        self._classes = _classes(name, made)
+        self.target_dtype = np.dtype(np.float32 if numbers or y.dtype.kind == "f" else labels)
+        self._classes = None if numbers else _classes(name, made)
         self._tokens = self._classes if one_each else None  # those of which each sample has one are no tokens
         self._ignored = IGNORED if ignored is None and self.target else ignored
         if train is not None and (train.target != self.target or train.target_dtype != self.target_dtype):
@@ -291,7 +302,10 @@ class OwnReader(Reader):
                 now = f"and from {self.bounds[0]} to {self.bounds[1]} when the run began"
                 raise DataError(f"{self.name}: {what}, {now}; rows must always be the same")
         if targets.dtype.kind in "iu" and (self._classes or (tokens and self.target)):
-            self._check(numbers, "y", y, self._classes, self._ignored)
+            classes = self._classes
+            if classes is None and self.bounds is not None and self.target == self.shape:  # those that were found
+                classes = self.bounds[1] + 1
+            self._check(numbers, "y", y, classes, self._ignored)
         if self.divisor:
             x /= np.float32(self.divisor)
         return x, targets

@@ -5,6 +5,7 @@ A data set as it is read has targets of any real type and shape (n, …). Before
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.data.kept import kept_with_data
+from fredsim.data.on_demand import OnDemand
 from fredsim.errors import DataError
 
-__all__ = ["Targets", "brought_together", "fitted", "with_numbers"]
+__all__ = ["Targets", "brought_together", "fitted"]
 
 PARTS = ("train", "validation", "test")
 HINT = "; for targets that are no classes give a loss: mse, bce or your own (docs/losses.md)"
@@ -53,9 +55,9 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
         return _with_classes(data, targets, where)
     if targets.kind == "any" and data.train.y.dtype.kind in "biu" and data.test.y.dtype.kind in "biu":
         return _of_parts(data, _integers)
-    found = _of_parts(data, lambda split, part: _numbers(split.targets, f"{where}: y of {part} rows", targets.kind))
+    found = _of_parts(data, lambda split, part: _numbers_of(split, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
-    return found if targets.kind == "any" else with_numbers(found, name)
+    return found if targets.kind == "any" else _with_numbers(found)
 
 
 def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
@@ -72,7 +74,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         if targets.ignored is not None and (data.declared or (data.sequences and data.ignored == ignored)):
             return replace(changed, classes=data.declared or data.classes)  # each row is checked when it is read
         every = data.every or [split.y for split in data.parts]
-        found = np.unique(np.concatenate([np.unique(np.asarray(y)) for y in every]))
+        found = np.unique(np.concatenate([np.unique(y[rows]) for y in every for rows in _blocks(y)]))
     counted = found[found != ignored]
     if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
         known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
@@ -99,8 +101,28 @@ def _integers(split: Split, part: str) -> Any:
     return split.y if split.y.dtype in {np.dtype(np.int32), np.dtype(np.int64)} else split.targets.astype(np.int64)
 
 
-def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
-    """Return targets as float32. Raises DataError, which begins with `what`, if they are not such numbers."""
+def _blocks(y: Any) -> Iterator[slice]:
+    """Yield which targets are looked at together: all, unless they are not in memory."""
+    return y.blocks() if isinstance(y, OnDemand) else iter([slice(0, len(y))])
+
+
+def _numbers_of(split: Split, what: str, kind: str) -> Any:
+    """Return a split's targets as `_numbers` does; those that are not in memory, and are float32, stay where they are.
+
+    They are looked at now, once.
+    """
+    if not isinstance(split.y, OnDemand) or split.y.dtype != np.float32:
+        return _numbers(split.targets, what, kind)
+    for rows in _blocks(split.y):
+        _numbers(split.y[rows], what, kind, rows.start)
+    return split.y
+
+
+def _numbers(y: NDArray[Any], what: str, kind: str, first: int = 0) -> NDArray[np.float32]:
+    """Return targets as float32. Raises DataError, which begins with `what`, if they are not such numbers.
+
+    `first` is the number of the first one.
+    """
     if y.dtype.kind not in "biuf":
         raise DataError(f"{what} holds {y.dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):
@@ -109,7 +131,9 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
         rows = len(np.unique(places[:, 0]))
         more = f"; {rows:,} rows have such targets" if rows > 1 else ""
         value = y[tuple(places[0])]
-        raise DataError(f"{what}: row {places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it")
+        raise DataError(
+            f"{what}: row {first + places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it"
+        )
     if kind == "shares" and found.size and not 0 <= found.min() <= found.max() <= 1:
         remedy = "bce takes targets from 0 to 1; give loss: cross_entropy for classes, mse for other numbers"
         raise DataError(f"{what} holds {y.min()} to {y.max()}; {remedy}")
@@ -129,28 +153,9 @@ def brought_together(output: tuple[int, ...], target: tuple[int, ...]) -> str:
     return "take output.reshape(y.shape)"
 
 
-@kept_with_data(8)
-def with_numbers(data: Dataset, name: str) -> Dataset:
-    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers.
-
-    Raises DataError if only one part has bytes.
-    """
+def _with_numbers(data: Dataset) -> Dataset:
+    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
     if all(split.x.dtype.kind not in "iu" for split in data.parts):
         return data
-    if len({split.of_bytes for split in data.parts if len(split)}) > 1:  # only bytes are divided by 255
-        what = "x_train or x_test holds bytes (uint8), and the other larger integers"
-        raise DataError(f"{name.partition(':')[2] or name}: {what}; save both as bytes, or both as other numbers")
-
-    def of(split: Split) -> Split:
-        x = split.x.astype(np.float32)
-        if not split.of_bytes:
-            return replace(split, x=x)
-        x = x.changed(_by_255) if split.on_demand else _by_255(x)
-        return replace(split, x=x, divisor=255, of_bytes=False)
-
-    train, validation, test = (of(split) for split in data.parts)
+    train, validation, test = (replace(split, x=split.x.astype(np.float32)) for split in data.parts)
     return replace(data, train=train, validation=validation, test=test)
-
-
-def _by_255(x: NDArray[Any]) -> NDArray[Any]:
-    return x / np.float32(255)
