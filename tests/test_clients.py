@@ -4,7 +4,7 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import fredsim
 from fredsim.config.resolution import resolve
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.oracle import tree_sum
@@ -182,6 +183,22 @@ def test_as_many_steps_as_fit_into_seconds(simulate: Simulate) -> None:
     assert result.summary["bytes_pushed"] == 14 * 4840
     again = simulate({"seconds": 20.0, "clients": {**given, "local_steps": 4}, "dispatcher": clock})
     assert again.summary["iterations"] == 5 + 2 + 1  # of clients that all take four
+
+
+def test_no_step_is_lost_by_rounding(simulate: Simulate) -> None:
+    """Times of two digits, whole or not: 100 steps in 29 seconds each are 29 in 100, which both take 2,900."""
+    for shortest, fastest, unit in product((7, 29, 57, 99), (3, 10, 98, 100), (1, 100)):
+        own = range(shortest, 101)
+        means = np.array([one / unit for one in own], np.float64)
+        found = TaskSteps(VariedSteps(fastest=fastest), means, lambda clients, _: clients)
+        steps = found(np.arange(len(own)), np.zeros(len(own), int)).tolist()
+        assert steps == [max(fastest * shortest // one, 1) for one in own]
+    given = {"count": 2, "batch_size": 1, "sampling": "iid", "local_steps": {"fastest": 100}}
+    clock = {"name": "clock", "compute": {"seconds": [29.0, 100.0]}}
+    arrived = [
+        simulate({"seconds": s, "clients": given, "dispatcher": clock}).summary["iterations"] for s in (2899.0, 2900.0)
+    ]
+    assert arrived == [0, 2]
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [("5000", "5,000,000,000,000"), ("1e9", "1,000,000,000,000,000,000")])
