@@ -4,6 +4,7 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import EntryPoint
 from itertools import count, product
 from pathlib import Path
 from types import ModuleType
@@ -465,6 +466,50 @@ def test_an_own_optimizer_is_the_same_rule(
     for least in (2, 3, 10**9):
         execute(experiment, tmp_path / "at", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
     assert Result(tmp_path / "at").summary["digest"] == wanted.summary["digest"]
+
+
+DERIVED = """
+import numpy as np
+
+from fredsim.optimizers import Momentum, Optimizer
+
+
+class Local(%s):
+    def begin(self, client, params):
+        pass
+
+    def step(self, client, params, grad, k):
+        return params - np.float32(0.05) * grad
+"""
+
+
+@pytest.mark.parametrize("base", ["Optimizer", "Momentum"])
+def test_an_own_optimizer_may_be_derived_from_one_of_fredsims(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    """Its own steps are taken, here those of `sgd`, not those of its base."""
+    (tmp_path / f"derived_of_{base}.py").write_text(DERIVED % base, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted, found = (
+        simulate(ASGD | clients(local_steps=2, optimizer=optimizer))
+        for optimizer in ({"name": "sgd", "lr": 0.05}, {"name": f"derived_of_{base}:Local"})
+    )
+    assert found.metrics["digest"].tolist() == wanted.metrics["digest"].tolist()
+
+
+def test_an_own_optimizer_of_a_short_name_has_no_known_rate_either(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Differences over a rate that nobody knows would all be 0."""
+    given = own(tmp_path, monkeypatch)["clients"]
+    optimizer = given["optimizer"]
+    point = EntryPoint("theirs", optimizer["name"], "fredsim.optimizers")
+    points = {"fredsim.optimizers": [point]}
+    monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: points.get(group, []))
+    for name in ("theirs", optimizer["name"]):
+        changes = {"optimizer": optimizer | {"name": name}, "pushes": "difference_over_lr"}
+        with pytest.raises(ConfigError, match=r"clients.pushes is difference_over_lr; a class of your own has no"):
+            simulate(ASGD | {"clients": given | changes})
 
 
 COUNTING = """
