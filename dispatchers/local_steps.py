@@ -11,6 +11,9 @@ from fredsim.numerics.arrays import Floats, Integers
 
 __all__ = ["TaskSteps", "VariedSteps"]
 
+#: Far more than roundings take from a quotient of decimal times, such as 100 · 0.29 s ÷ 1 s, which is 29 steps.
+ROUNDED = 1 + 2.0**-46
+
 
 @dataclass(frozen=True)
 class VariedSteps:
@@ -23,9 +26,9 @@ class VariedSteps:
 class TaskSteps:
     """How many local steps tasks have.
 
-    In proportion to speed: ⌊fastest · (shortest mean time ÷ the client's mean time)⌋, in float64, 1 at least. In
-    seconds: ⌊seconds ÷ the time of a single gradient⌋, both in whole nanoseconds, 1 at least; the time of a single
-    gradient is drawn for each task.
+    In proportion to speed: ⌊fastest · shortest mean time ÷ the client's mean time⌋, in float64, 1 at least; what
+    rounding has left just below a whole number counts as that. In seconds: ⌊seconds ÷ the time of a single gradient⌋,
+    both in whole nanoseconds, 1 at least; the time of a single gradient is drawn for each task.
     """
 
     def __init__(self, varied: VariedSteps, means: Floats, singles: Callable[[Integers, Integers], Integers]) -> None:
@@ -38,8 +41,8 @@ class TaskSteps:
         #: How many steps the tasks of each client have, (λ,) or (); None if that differs from task to task.
         self.of_client: Integers | None = None
         if varied.fastest is not None:
-            share = np.min(means) / means
-            self.of_client = np.maximum(np.floor(varied.fastest * share), 1).astype(np.int64)
+            quotients = varied.fastest * np.min(means) / means
+            self.of_client = np.maximum(np.floor(quotients * ROUNDED), 1).astype(np.int64)
         self._sums: dict[int, Integers] = {}  # by client: how many steps its first n tasks had, n from 0
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:

@@ -4,7 +4,8 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from importlib.metadata import EntryPoint
+from itertools import count, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 import fredsim
 from fredsim.config.resolution import resolve
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.oracle import tree_sum
@@ -182,6 +184,22 @@ def test_as_many_steps_as_fit_into_seconds(simulate: Simulate) -> None:
     assert result.summary["bytes_pushed"] == 14 * 4840
     again = simulate({"seconds": 20.0, "clients": {**given, "local_steps": 4}, "dispatcher": clock})
     assert again.summary["iterations"] == 5 + 2 + 1  # of clients that all take four
+
+
+def test_no_step_is_lost_by_rounding(simulate: Simulate) -> None:
+    """Times of two digits, whole or not: 100 steps in 29 seconds each are 29 in 100, which both take 2,900."""
+    for shortest, fastest, unit in product((7, 29, 57, 99), (3, 10, 98, 100), (1, 100)):
+        own = range(shortest, 101)
+        means = np.array([one / unit for one in own], np.float64)
+        found = TaskSteps(VariedSteps(fastest=fastest), means, lambda clients, _: clients)
+        steps = found(np.arange(len(own)), np.zeros(len(own), int)).tolist()
+        assert steps == [max(fastest * shortest // one, 1) for one in own]
+    given = {"count": 2, "batch_size": 1, "sampling": "iid", "local_steps": {"fastest": 100}}
+    clock = {"name": "clock", "compute": {"seconds": [29.0, 100.0]}}
+    arrived = [
+        simulate({"seconds": s, "clients": given, "dispatcher": clock}).summary["iterations"] for s in (2899.0, 2900.0)
+    ]
+    assert arrived == [0, 2]
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [("5000", "5,000,000,000,000"), ("1e9", "1,000,000,000,000,000,000")])
@@ -448,6 +466,50 @@ def test_an_own_optimizer_is_the_same_rule(
     for least in (2, 3, 10**9):
         execute(experiment, tmp_path / "at", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
     assert Result(tmp_path / "at").summary["digest"] == wanted.summary["digest"]
+
+
+DERIVED = """
+import numpy as np
+
+from fredsim.optimizers import Momentum, Optimizer
+
+
+class Local(%s):
+    def begin(self, client, params):
+        pass
+
+    def step(self, client, params, grad, k):
+        return params - np.float32(0.05) * grad
+"""
+
+
+@pytest.mark.parametrize("base", ["Optimizer", "Momentum"])
+def test_an_own_optimizer_may_be_derived_from_one_of_fredsims(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    """Its own steps are taken, here those of `sgd`, not those of its base."""
+    (tmp_path / f"derived_of_{base}.py").write_text(DERIVED % base, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted, found = (
+        simulate(ASGD | clients(local_steps=2, optimizer=optimizer))
+        for optimizer in ({"name": "sgd", "lr": 0.05}, {"name": f"derived_of_{base}:Local"})
+    )
+    assert found.metrics["digest"].tolist() == wanted.metrics["digest"].tolist()
+
+
+def test_an_own_optimizer_of_a_short_name_has_no_known_rate_either(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Differences over a rate that nobody knows would all be 0."""
+    given = own(tmp_path, monkeypatch)["clients"]
+    optimizer = given["optimizer"]
+    point = EntryPoint("theirs", optimizer["name"], "fredsim.optimizers")
+    points = {"fredsim.optimizers": [point]}
+    monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: points.get(group, []))
+    for name in ("theirs", optimizer["name"]):
+        changes = {"optimizer": optimizer | {"name": name}, "pushes": "difference_over_lr"}
+        with pytest.raises(ConfigError, match=r"clients.pushes is difference_over_lr; a class of your own has no"):
+            simulate(ASGD | {"clients": given | changes})
 
 
 COUNTING = """

@@ -90,6 +90,29 @@ def test_a_dropped_push(simulate: Simulate, plain: ModuleType, own: Any, dropped
     assert last["bytes_pushed"] == 4840 * last["pushes"]
 
 
+def test_a_gate_derived_from_always_is_asked_itself(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes every third push, as `every` does if one client is asked."""
+    text = """
+from fredsim.dispatchers.gates.always import Always
+
+
+class Third(Always):
+    def passes(self, step, client, statistics):
+        return step % 3 == 2
+"""
+    (tmp_path / "derived_of_always.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = {"iterations": 9, "clients": {"count": 1, "batch_size": 3}} | EACH
+    found, wanted = (
+        simulate(run | {"dispatcher": {"push": {name: hyper}, "dropped_push": "skip"}})
+        for name, hyper in (("derived_of_always:Third", {}), ("every", {"k": 3}))
+    )
+    assert found.metrics["digest"].tolist() == wanted.metrics["digest"].tolist()
+    assert found.summary["pushes"] == 3
+
+
 def test_a_client_without_a_cached_gradient_always_pushes(simulate: Simulate, own: Any) -> None:
     """The gate lets nothing pass, so that each client's first gradient is all that is ever sent."""
     never = {"push": own("Pattern", of=10**9, plus=1)}

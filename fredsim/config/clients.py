@@ -118,6 +118,4 @@ class Clients(Section):
             raise ValueError(f"control_variates is true, and prox is {self.prox:g}; give one of them")
         if self.pushes == "gradients" and name != "sgd":
             raise ValueError(f"pushes is gradients, and optimizer is {name}; its steps are no sum of them: difference")
-        if self.pushes == "difference_over_lr" and ":" in name:
-            raise ValueError(f"pushes is {self.pushes}; a class of your own has no known learning rate: difference")
         return self

@@ -108,7 +108,7 @@ def make_work(clients: Clients, contract: Contract, server: str) -> ClientWork:
     optimizer = None
     if clients.optimizer is not None:
         optimizer = build("optimizer", clients.optimizer.name, clients.optimizer.hyper)
-        if not isinstance(optimizer, Optimizer):
+        if callable(getattr(optimizer, "step", None)):  # a user's class, which may be derived from one of fredsim's
             optimizer = GuardedOptimizer(optimizer)
     varied, most = None, 1
     if isinstance(steps, StepsBySpeed):
@@ -142,6 +142,8 @@ def _form(clients: Clients, asked: PushKind, optimizer: Optimizer | GuardedOptim
             "clients.pushes is gradients, and clients.optimizer has weight_decay, which their sum leaves out; give "
             "difference"
         )
+    if given == "difference_over_lr" and isinstance(optimizer, GuardedOptimizer):
+        raise ConfigError(f"clients.pushes is {given}; a class of your own has no known learning rate: difference")
     if asked == "params":
         return "params"
     if asked == "delta":

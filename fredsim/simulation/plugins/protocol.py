@@ -65,7 +65,7 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
     gates: dict[str, GuardedGate | None] = {}
     for key, stream in (("push", Stream.PUSH_GATE), ("fetch", Stream.FETCH_GATE)):
         gate = build("gate", *spelled_out(settings[key]))
-        gates[key] = None if isinstance(gate, Always) else GuardedGate(gate, stream)
+        gates[key] = None if type(gate) is Always else GuardedGate(gate, stream)  # a derived class may drop copies
     protocol = Protocol(
         wait=asked.wait,
         push_gate=gates["push"],
