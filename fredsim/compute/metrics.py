@@ -174,11 +174,19 @@ class OwnMetric(Metric):
         return output
 
     def values(self, found: Array, y: Array) -> list[float]:
-        """Call the function, with copies. Raises SimulationError if it fails, or returns something else."""
+        """Call the function, with copies; NaN if it fails on outputs that are not finite.
+
+        Raises SimulationError if it fails on finite ones, or returns something else than a number.
+        """
         key = f"evaluation.metrics: {self.name}"
         shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
-        with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
-            value = self.function(found.copy(), y.copy(), **self.arguments)
+        try:
+            with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
+                value = self.function(found.copy(), y.copy(), **self.arguments)
+        except SimulationError:
+            if np.isfinite(found).all():
+                raise
+            return [math.nan]
         number = _real(value)
         if number is None:
             raise SimulationError(f"{key} returned {_described(value)}; it must return one real number")
