@@ -411,6 +411,17 @@ def test_functions_that_fail(name: str, says: str, simulate: Simulate) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_function_that_takes_finite_outputs_alone_ends_no_run(simulate: Simulate) -> None:
+    """As those of scikit-learn, which refuse NaN: the run is one whose loss is not finite."""
+    text = "import numpy as np\n\ndef strict(output, y):\n    assert np.isfinite(output).all()\n    return 1.0\n"
+    Path("mine.py").write_text(text, encoding="utf-8")
+    result = simulate({"server": {"name": "asgd", "lr": 1e25}, "iterations": 2} | metrics("mine:strict", every=1))
+    assert result.metrics["strict"][0] == 1.0
+    assert math.isnan(result.metrics["strict"].iloc[-1])
+    assert result.summary["metrics"] == {"strict": None}
+    assert result.has_diverged
+
+
 def test_a_part_without_rows_and_a_run_that_diverges(simulate: Simulate) -> None:
     changes: dict[str, Any] = {"data": {"name": "digits", "validation": 0}} | metrics("top5", "mine:largest", test=True)
     found = simulate(changes).metrics.iloc[-1]

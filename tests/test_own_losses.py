@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.config.metrics import OneMetric
 from fredsim.cuda.networks.registry import why_refused
 from fredsim.errors import ConfigError
 from fredsim.networks.mlp import Mlp
@@ -137,6 +138,20 @@ def test_a_loss_of_classes_and_its_backends(simulate: Simulate) -> None:
     z = np.maximum(X[59:70] @ params["W1"] + params["b1"], 0) @ params["W2"] + params["b2"]
     over = np.maximum(z - np.take_along_axis(z, TARGETS["kinds"][59:70, None], 1) + 1, 0)
     assert found[0].summary["validation_loss"] == pytest.approx((over.sum(axis=1) - 1).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("integers", [np.int32, np.uint8])
+def test_labels_of_tokens_are_int64_like_all_others(integers: Any) -> None:
+    """With int32, what a function multiplies them by, such as places in a large table, wrapped around."""
+    y, z = np.array([[0, 2]], integers), np.zeros((1, 2, 3), np.float32)
+    Path("wide.py").write_text(
+        "def product(z, y):\n    return (y * 2**31).sum(axis=1) / 2**31, z\n\n"
+        "def largest(z, y):\n    return (y * 2**31).max()\n",
+        encoding="utf-8",
+    )
+    assert ArrayLoss.of("wide:product", {}).losses(z, y).each.tolist() == [2.0]
+    metric = OneMetric(name="wide:largest").metric()
+    assert metric.values(z, y) == [2.0**32]
 
 
 def test_a_captured_module(simulate: Simulate, command: Command) -> None:

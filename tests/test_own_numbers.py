@@ -109,6 +109,18 @@ def test_sums_and_means_since_the_row_before(own: Path, average: str) -> None:
         assert np.isclose(float(row["weight"]), 0.1 * len(norms), rtol=1e-12) if norms else row["weight"] == "0"
 
 
+def test_integers_of_any_size_can_be_read(own: Path) -> None:
+    """More than 18 digits are written as a float's, which every reader of the table takes."""
+    value = 7 * 10**17
+    result = run(own, f"server={{name: 'own_numbers:Fresh', lr: 0.1, value: {value}}}", "evaluation.every=50")
+    from own_numbers import EVENTS
+
+    late = sum(late for late, _ in EVENTS)
+    assert late > 1
+    assert result.metrics["discarded"].tolist() == [0, float(late * value)]
+    assert rows(result)[-1]["discarded"] == repr(float(late * value))
+
+
 @pytest.mark.parametrize("backend", ["numba", "numpy"])
 def test_an_elementwise_server_sees_every_push(own: Path, backend: str) -> None:
     """It would be computed ahead, many pushes at once."""

@@ -106,6 +106,8 @@ class Own:
         self.asked += 1
         if self.broken == "names" and self.asked > 1:
             return {"other": 1.0}
+        if self.broken == "size":
+            return {"old": self.timestamp - timestamp > 4, "large": -(10**20), "small": 7}
         return 3 if self.broken == "kind" else {"age": (self.timestamp - timestamp) / 2}
 """
 
@@ -120,6 +122,16 @@ def test_a_server_of_ones_own(small_yaml: Path, refused: Refused) -> None:
         refused(
             "run", small_yaml, *words, f"server.broken={broken}", "--out", broken, "--quiet", says=(says, "proxies")
         )
+
+
+def test_proxies_are_numbers_that_can_be_read(small_yaml: Path) -> None:
+    """Truth values and integers of more than 18 digits are none in a table."""
+    Path("own_probed.py").write_text(OWN, encoding="utf-8")
+    words = ["server={name: 'own_probed:Own', lr: 0.1, broken: size}", "probe.every=10"]
+    found = fredsim.run(small_yaml, words, out="out").probe
+    assert found["old"].tolist() == (found["staleness"] > 4).tolist()
+    assert {*found["large"]} == {-1e20}
+    assert {*found["small"]} == {7}
 
 
 def test_the_path_says_why(simulate: Simulate, small_yaml: Path, refused: Refused) -> None:

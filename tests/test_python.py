@@ -66,6 +66,17 @@ def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
     assert len({row["run"] for row in told}) == 2
 
 
+def test_each_row_of_a_run_that_diverges_is_told_once(experiment: dict[str, Any], tmp_path: Path) -> None:
+    """It is repeated up to the event before the divergence, and records the same rows again."""
+    told: list[dict[str, Any]] = []
+    changes = ["server.lr=1.0e+30", "clients.count=8", "evaluation.every=3"]
+    result = fredsim.run(experiment, changes, out=tmp_path / "one", on_row=told.append)
+    assert result.summary["status"] == "diverged"
+    assert len(told) > 1
+    assert [row["iteration"] for row in told] == result.metrics["iteration"].tolist()
+    assert told[-1]["digest"] == result.summary["digest"]
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_what_a_function_raises_stops_the_run(last: bool, experiment: dict[str, Any], tmp_path: Path) -> None:
     """What was done is kept, and the same call continues it."""

@@ -1,5 +1,6 @@
 """`select`: for each combination of the other axes the value with the smallest mean at its end."""
 
+import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -276,6 +277,33 @@ def test_what_cannot_be_selected(select: str, says: tuple[str, ...], small_yaml:
         file.write(f"sweep: {{server.lr: [0.1, 0.2], seed: [0, 1]}}\nselect: {select}\n")
     refused("show", small_yaml, *overrides, says=says)
     refused("show", small_yaml, "select=null", "select.over=seeds", says=("override 'select.over=seeds'", "'seed'?"))
+
+
+def test_runs_that_disagree_on_which_way_is_better(small_yaml: Path, refused: Refused) -> None:
+    """The largest mean was chosen for all, also for those of which the smallest is the best."""
+    path = small_yaml.with_name("mine.py")
+    path.write_text("def right(output, y):\n    return (output.argmax(axis=1) == y).mean()\n", encoding="utf-8")
+    metrics = ["mine:right", {"name": "mine:right", "larger_is_better": True}]
+    cases = [{"evaluation.metrics": [one], "clients.count": 2 + n} for n, one in enumerate(metrics)]
+    words = [f"cases={json.dumps(cases)}", "sweep={server.lr: [0.1, 0.2]}"]
+    says = "select.best: is 'right', of which more is better in some runs, and less in others; let all say the same"
+    refused("show", small_yaml, *words, "select={best: right, over: server.lr}", says=(says,))
+
+
+def test_by_a_metric_of_the_test_rows_alone(small_yaml: Path) -> None:
+    """Without rows to validate on: it needs none, nor does a goal."""
+    small_yaml.with_name("mine.py").write_text(
+        "def right(output, y):\n    return (output.argmax(axis=1) == y).mean()\n"
+    )
+    metrics = json.dumps([{"name": "mine:right", "larger_is_better": True}])
+    words = ["data.validation=0", f"evaluation={{every: 20, test: true, metrics: {metrics}}}"]
+    sweep = ["sweep={server.lr: [0.001, 0.2]}", "select={best: test_right, over: server.lr}"]
+    found = fredsim.sweep(small_yaml, [*words, *sweep], out="swept")
+    assert found.runs["test_right"].is_monotonic_increasing
+    assert (found.best["server.lr"].tolist(), found.best["diverged"].tolist()) == ([0.2], [0])
+    goal = float(found[1].metrics["test_right"][1])
+    one = fredsim.run(small_yaml, [*words, "server.lr=0.2", f"until={{test_right: {goal}}}"], out="one")
+    assert one.summary["iterations"] == 20
 
 
 def test_nothing_to_select_from(small_yaml: Path, refused: Refused) -> None:

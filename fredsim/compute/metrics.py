@@ -23,6 +23,7 @@ from fredsim.data.targets import brought_together
 from fredsim.errors import ConfigError, SimulationError, visible
 from fredsim.numerics import oracle
 from fredsim.numerics.elementary import exp64
+from fredsim.numerics.given_arrays import copied_targets
 from fredsim.numerics.oracle import mean64
 from fredsim.plugins.failures import briefly, failing, is_interrupt
 
@@ -174,11 +175,19 @@ class OwnMetric(Metric):
         return output
 
     def values(self, found: Array, y: Array) -> list[float]:
-        """Call the function, with copies. Raises SimulationError if it fails, or returns something else."""
+        """Call the function, with copies; NaN if it fails on outputs that are not finite.
+
+        Raises SimulationError if it fails on finite ones, or returns something else than a number.
+        """
         key = f"evaluation.metrics: {self.name}"
         shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
-        with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
-            value = self.function(found.copy(), y.copy(), **self.arguments)
+        try:
+            with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
+                value = self.function(found.copy(), copied_targets(y), **self.arguments)
+        except SimulationError:
+            if np.isfinite(found).all():
+                raise
+            return [math.nan]
         number = _real(value)
         if number is None:
             raise SimulationError(f"{key} returned {_described(value)}; it must return one real number")
@@ -199,7 +208,7 @@ class OwnMetric(Metric):
             try:
                 with np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    others.append(_real(self.function(given.copy(), target.copy(), **self.arguments)))
+                    others.append(_real(self.function(given.copy(), copied_targets(target), **self.arguments)))
             except BaseException as error:  # of any type: the function is the user's
                 if is_interrupt(error):
                     raise

@@ -45,6 +45,7 @@ from fredsim.config.stages import Stages
 from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
+from fredsim.errors import SimulationError
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.system.repeated import first_repeated
@@ -257,6 +258,15 @@ class Experiment(Section):
     def measured_by(self) -> MeasuredBy:
         """What tells how good its parameters are: fredsim.networks.network.Network."""
         return self.model.measured_by if self.loss is None else self.loss.made.measured_by
+
+    def larger_is_better(self, column: str) -> bool | None:
+        """Return whether an own metric or problem says that more is better in a column; None if the problem fails."""
+        if self.problem is None:
+            return column in self.evaluation.larger_is_better
+        try:
+            return column in self.problem.larger_is_better(self.seed)
+        except SimulationError:
+            return None
 
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""

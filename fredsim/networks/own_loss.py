@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, FredsimError
-from fredsim.numerics.given_arrays import readable
+from fredsim.numerics.given_arrays import copied_targets, readable
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.operator import Array, Shape, quiet
 from fredsim.plugins.failures import briefly, failing, message_of
@@ -58,7 +58,7 @@ class ArrayLoss(Loss):
 
     def losses(self, output: Array, target: Array) -> Losses:
         """Call the function, with copies. Raises ConfigError if it fails, or returns something else than CONTRACT."""
-        given, y = np.array(output), np.array(target)
+        given, y = np.array(output), copied_targets(target)
 
         def failed(error: BaseException) -> ConfigError:
             shapes = f"outputs {output.shape} and targets {target.shape}, arrays of NumPy"

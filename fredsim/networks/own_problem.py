@@ -252,7 +252,7 @@ class OwnProblem(Network):
             found = inner.gradient(params.copy(), draw, **more)
             pair = isinstance(found, tuple | list) and len(found) == 2
             grad, loss = found if pair else (found, math.nan)
-            return _as_array(grad), np.asarray(loss), pair
+            return _as_array(grad), _as_array(loss), pair
 
         if self.draws_shared:
             with seeded(self._words(draws)):
@@ -288,7 +288,7 @@ class OwnProblem(Network):
         def call() -> Any:
             found = inner.evaluate(params.copy())
             if isinstance(found, dict):
-                found = {name: value if is_real(value) else np.asarray(value) for name, value in found.items()}
+                found = {name: value if is_real(value) else _as_array(value) for name, value in found.items()}
             return found
 
         with seeded(self.seed):

@@ -19,7 +19,12 @@ from fredsim.numerics.operations import Operations, Update
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Draws, Ternary
 
-__all__ = ["CheckedOperations", "check_written", "readable"]
+__all__ = ["CheckedOperations", "check_written", "copied_targets", "readable"]
+
+
+def copied_targets(y: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of targets as a user's function takes them: integers as int64, which those of tokens are not."""
+    return np.array(y, np.int64 if y.dtype.kind in "iu" else y.dtype)
 
 
 def readable(array: Any, size: int | None = None, what: str = "the array") -> Array:

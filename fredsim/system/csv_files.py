@@ -22,6 +22,7 @@ __all__ = [
     "COUNT",
     "DIGEST",
     "FINITE",
+    "LARGEST_INTEGER",
     "NUMBER",
     "OPTIONAL",
     "TEXT",
@@ -37,7 +38,9 @@ CELLS_TAKE = 16  # how many bytes of memory a byte of a table takes while it is 
 CellCheck = Callable[[str], object]  # returns a true value for the cells that a column may have
 
 
-#: A number that is finite, as Python and NumPy write it; integers have less than 64 bits.
+#: Integers that are written are below this: they have less than 64 bits.
+LARGEST_INTEGER = 10**18
+#: A number that is finite, as Python and NumPy write it, such an integer among them.
 FINITE_NUMBER = r"-?[0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?"
 
 COUNT: CellCheck = re.compile(r"[0-9]{1,18}").fullmatch

@@ -241,6 +241,7 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             measured_by={experiment.measured_by for experiment in experiments},
             evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
             own=_own_columns(experiments, selection.best),
+            larger={larger for one in experiments if (larger := one.larger_is_better(selection.best)) is not None},
         )
 
 

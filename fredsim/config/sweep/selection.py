@@ -74,12 +74,14 @@ def check_selection(
     measured_by: Set[MeasuredBy],
     evaluations: Sequence[Mapping[str, Any]] = (),
     own: Collection[str] = (),
+    larger: Set[bool] = frozenset(),
 ) -> None:
     """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
 
     `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
     have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs; `evaluations`:
-    the plain `evaluation` of each; `own`: the columns that problems of the user's own add to all runs.
+    the plain `evaluation` of each; `own`: the columns that problems of the user's own add to all runs; `larger`:
+    whether more is better in what `best` names, of all runs.
     """
     if selection.best in own:
         evaluations = ()
@@ -95,10 +97,13 @@ def check_selection(
     if selection.best == "gradient_norm" and not normed:
         what = "is 'gradient_norm', and not every run measures it"
         raise ConfigError(f"select.best: {what}; give evaluation: {{gradient_norm: true}}")
-    if selection.best not in {"gap", "gradient_norm"} and not validated:
+    if selection.best not in {"gap", "gradient_norm"} and not selection.best.startswith("test_") and not validated:
         raise ConfigError(
             f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
         )
+    if len(larger) > 1:
+        what = f"is {selection.best!r}, of which more is better in some runs, and less in others"
+        raise ConfigError(f"select.best: {what}; let all say the same (larger_is_better), or choose another")
     needed = (
         None
         if selection.best in own
@@ -110,6 +115,11 @@ def check_selection(
         what = f"which runs of a {whose or 'classifier'} have not"
         remedy = ", ".join(own) if own else "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
+    _check_axes(selection, columns)
+
+
+def _check_axes(selection: Selection, columns: Sequence[str]) -> None:
+    """Raise ConfigError if `over` or `per` names something that is not an axis, or both name the same one."""
     over = _within(selection.axes, columns)
     for axis in selection.axes:
         if not _within([axis], columns):

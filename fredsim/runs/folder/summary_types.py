@@ -10,10 +10,10 @@ from fredsim.errors import nearest, shown
 from fredsim.runs.folder.run_files import FILES
 from fredsim.simulation.paths.choice import PathTaken
 from fredsim.simulation.record.status import Status
+from fredsim.system.csv_files import LARGEST_INTEGER
 
 __all__ = ["fault_of_summary"]
 
-MOST = 10**18  # no count that is recorded reaches it
 LATEST = 2**63 / 1e9  # simulated seconds, whose nanoseconds have 64 bits
 
 
@@ -26,7 +26,7 @@ def _text_or_none(value: Any) -> bool:
 
 
 def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MOST
+    return type(value) is int and 0 <= value < LARGEST_INTEGER
 
 
 def _number(value: Any) -> bool:

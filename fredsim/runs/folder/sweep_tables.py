@@ -9,7 +9,6 @@ import csv
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from operator import itemgetter
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import flatten, read_document
-from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class, larger_columns
 from fredsim.config.sweep.expansion import Expansion, folder_label
 from fredsim.config.sweep.grid import SECONDS_TO
 from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
-from fredsim.errors import FredsimError, OutputError, SimulationError, option, shown
+from fredsim.errors import FredsimError, OutputError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded, version_numbers
 from fredsim.simulation.record.recorder import MEASURED
@@ -94,7 +92,9 @@ class SweepTables:
         plain = [run.experiment.plain() for run in expansion.runs]
         names, axes = [run.folder_name for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
         selection, own = expansion.selection, any("problem" in one for one in plain)
-        larger = selection is not None and any(_is_larger(run.experiment, selection.best) for run in expansion.runs)
+        larger = selection is not None and any(
+            run.experiment.larger_is_better(selection.best) for run in expansion.runs
+        )
         return cls(names, axes, _outcomes(plain, selection), expansion.cases, selection, own, larger)
 
     def runs(self, ended: Ended) -> str:
@@ -143,15 +143,6 @@ class SweepTables:
             if found != text.encode():
                 return first_line(name, (found, text.encode()), both)
         return None
-
-
-def _is_larger(experiment: Experiment, column: str) -> bool:
-    """Return whether an own metric or problem says that more is better in a column; not if the problem fails."""
-    if experiment.problem is None:
-        return column in experiment.evaluation.larger_is_better
-    with suppress(SimulationError):
-        return column in experiment.problem.larger_is_better(experiment.seed)
-    return False
 
 
 def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) -> list[str]:

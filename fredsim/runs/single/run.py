@@ -121,6 +121,7 @@ class Run:
         self._metrics_of_outputs: Metrics | ProblemMetrics | None = None
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
         self._reached, self._failure = 0, ""  # the last iteration told of; why the last checkpoint was not written
+        self._told = -1.0, -1  # the time and the iteration of the last row told of, which a repetition records again
         self.simulation, self.recorder = self._make()
         self.identify({})
 
@@ -417,7 +418,9 @@ class Run:
         def on_row(row: Row) -> None:
             check_subnormals()
             writer.writerow(row.values())
-            self._observer.row(row)
+            if (row.time, row.iteration) > self._told:
+                self._told = row.time, row.iteration
+                self._observer.row(row)
 
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
         counted = clients if evaluation.per_client else 0

@@ -195,8 +195,9 @@ class GuardedServer(Guarded):
             return {}
         self.set_event(client, iteration)
         found = self.guard("proxies", lambda: self._inner.proxies(client, timestamp))
-        self._proxies = check_proxies(self, found, taken, self._proxies)
-        return found
+        numbers = check_proxies(self, found, taken, self._proxies)
+        self._proxies = list(numbers)
+        return numbers
 
     def push(self, grad: Array, client: int, timestamp: int, iteration: int, *, needed: bool = False) -> PushResult:
         """Give the server a push (P,). Raises SimulationError if the server fails or breaks its contract.

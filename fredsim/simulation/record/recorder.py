@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
+from fredsim.system.csv_files import LARGEST_INTEGER
 
 __all__ = ["MEASURED", "METRICS", "TEST", "ClientCounts", "Kind", "Recorder", "Row", "histogram_text"]
 
@@ -249,7 +250,7 @@ class Recorder(Stateful):
             if kind == "mean":
                 found[name] = mean64(np.array(values, np.float64)) if values else None
             else:
-                whole = all(isinstance(value, int) for value in values)
+                whole = all(isinstance(value, int) for value in values) and abs(sum(values)) < LARGEST_INTEGER
                 found[name] = sum(values) if whole else float(tree_sum(np.array(values, np.float64)))
             values.clear()
         return found

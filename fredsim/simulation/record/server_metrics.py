@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from fredsim.errors import nearest
 from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded, is_integer, is_real
 from fredsim.simulation.record.recorder import METRICS, TEST, Kind, Recorder
+from fredsim.system.csv_files import LARGEST_INTEGER
 
 __all__ = ["add_record_method", "check_metrics", "check_proxies"]
 
 LARGEST = 1e300  # the largest integer that may be recorded: much larger ones overflow a float
+
+
+def is_recordable(value: Any) -> TypeGuard[float]:
+    """Return whether a server may report a value: a real number, and no integer that overflows a float."""
+    return is_real(value) and not (is_integer(value) and abs(int(value)) > LARGEST)
 
 
 def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
@@ -43,21 +49,26 @@ def add_record_method(guarded: Guarded, metrics: Mapping[str, Kind], recorder: R
         if name not in metrics:
             hint = f"{nearest(str(name), metrics)} (known: {', '.join(metrics)})"
             raise guarded.error("record", f"names {name!r}{hint}")
-        if not is_real(value) or (isinstance(value, int) and abs(value) > LARGEST):
+        if not is_recordable(value):
             what = f"{name} is {said(value)[:40]}; it must be a number, {LARGEST:g} at most"
             raise guarded.error("record", what)
-        target.record_number(name, int(value) if is_integer(value) else float(value))
+        target.record_number(name, as_number(value))
 
     guarded.give("record", record)
 
 
-def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:
-    """Return the names of what `proxies` returned.
+def as_number(value: float) -> float:
+    """Return a number of a server's as Python's: an integer if it is one, else a float."""
+    return int(value) if is_integer(value) else float(value)
+
+
+def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> dict[str, float]:
+    """Return what `proxies` returned, as it is written to probe.csv.
 
     Raises SimulationError if it is no dict of numbers, if a name is in `taken`, or if the names differ from `before`.
     """
     if not isinstance(found, dict) or not all(
-        isinstance(name, str) and is_real(value) for name, value in found.items()
+        isinstance(name, str) and is_recordable(value) for name, value in found.items()
     ):
         raise guarded.error("proxies", f"returned {said(found)}; it must return a dict of names to numbers")
     for name in sorted(taken & found.keys()):
@@ -66,4 +77,5 @@ def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[st
     if before is not None and list(found) != before:
         what = f"named {list(found)} after {before}; the names must stay the same"
         raise guarded.error("proxies", what)
-    return list(found)
+    numbers = {name: as_number(value) for name, value in found.items()}
+    return {name: float(value) if abs(value) >= LARGEST_INTEGER else value for name, value in numbers.items()}
