@@ -319,6 +319,17 @@ def filters() -> nn.Module:
     )
 
 
+class Scaled(Own):
+    """Learns a factor, with or without an axis."""
+
+    def __init__(self, axes: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((1,) * axes, 0.5))
+
+    def change(self, x: Any) -> Any:
+        return x * self.factor
+
+
 class Remembers(Own):
     """Counts its calls, which changes nothing else."""
 

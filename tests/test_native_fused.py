@@ -63,6 +63,16 @@ def test_the_bits_are_those_of_whole_gradients(case: str, simulate: Simulate) ->
             assert (found.folder / name).read_bytes() == (whole.folder / name).read_bytes(), (path, name)
 
 
+@pytest.mark.parametrize("changes", [{}, {"window": 3}, {"path": "snapshots"}], ids=str)
+def test_a_parameter_may_have_no_axes(changes: dict[str, Any], simulate: Simulate) -> None:
+    model = {"name": "torch:own_modules:Scaled", "numerics": "native"}
+    none, one = (simulate(experiment("asgd") | {"model": model | {"axes": axes}} | changes) for axes in (0, 1))
+    for column in ("validation_loss", "validation_error"):
+        assert (none.metrics[column] == one.metrics[column]).all()
+    assert none.params["factor"].shape == ()
+    assert one.params["factor"].shape == (1,)
+
+
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
     found = resolve(experiment(case) | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})

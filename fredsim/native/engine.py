@@ -393,7 +393,7 @@ class TorchEngine(OnOperations):
         parts = torch.split(flat, self._model.layout.sizes, dim=1)
         several = (len(held),) if len(held) > 1 else ()
         return {
-            name: part.reshape(*several, *shape).clone(memory_format=torch.contiguous_format)
+            name: part.reshape((*several, *shape)).clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
