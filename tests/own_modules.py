@@ -330,6 +330,19 @@ class Scaled(Own):
         return x * self.factor
 
 
+class Turned(nn.Module):
+    """Multiplies by a conjugate: PyTorch gives the gradient by the imaginary part as a view of negated numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+        self.real, self.imaginary = nn.Parameter(torch.tensor(0.8)), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Any) -> Any:
+        z = self.dense(x.flatten(1))
+        return (torch.complex(z, z.flip(1)) * torch.complex(self.real, self.imaginary).conj()).real
+
+
 class Remembers(Own):
     """Counts its calls, which changes nothing else."""
 

@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no longer finite": {"server": {"name": "asgd", "lr": 1e30}},
     "in a file": {"memory": 1},
     "draws": {"model": {"name": "torch:own_modules:dropped", "numerics": "native"}},
+    "a negated gradient": {"model": {"name": "torch:own_modules:Turned", "numerics": "native"}},
 }
 PATHS = {"a gate that needs a mean": ("fused",), "draws": ("queued",)}  # the first is the one that is taken
 
