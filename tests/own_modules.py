@@ -330,6 +330,23 @@ class Scaled(Own):
         return x * self.factor
 
 
+class Halves(nn.Module):
+    """Computes with half of its weight; it writes that into the weight, or does not."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.dense, self.inplace = nn.Linear(64, 10), inplace
+
+    def forward(self, x: Any) -> Any:
+        weight = self.dense.weight
+        if self.inplace:
+            with torch.no_grad():
+                weight.mul_(0.5)
+        else:
+            weight = weight - (weight / 2).detach()
+        return nn.functional.linear(x.flatten(1), weight, self.dense.bias)
+
+
 class Turned(nn.Module):
     """Multiplies by a conjugate: PyTorch gives the gradient by the imaginary part as a view of negated numbers."""
 

@@ -74,6 +74,14 @@ def test_a_parameter_may_have_no_axes(changes: dict[str, Any], simulate: Simulat
     assert one.params["factor"].shape == (1,)
 
 
+def test_what_a_pass_changes_of_parameters_holds_for_that_pass(simulate: Simulate) -> None:
+    model = {"name": "torch:own_modules:Halves", "numerics": "native"}
+    base = experiment("asgd") | {"data": {"name": "digits", "train": 600, "validation": 501}}  # evaluated in two blocks
+    written, computed = (simulate(base | {"model": model | {"inplace": one}}) for one in (True, False))
+    for name in FILES:
+        assert (written.folder / name).read_bytes() == (computed.folder / name).read_bytes(), name
+
+
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
     found = resolve(experiment(case) | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})
