@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.compute.storage import Pool
 from fredsim.config.resolution import resolve
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.numerics.operations import NumpyOperations
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("modules")
 
 #: Clients whose minibatches are never computed several at once, unless the experiment says so.
 CLIENTS = {"count": 8, "batch_size": 24}
+TAKE = Pool.take
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 GATED = {"server": {"name": "fasgd", "lr": 0.05}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.5}}}}
 CASES: dict[str, dict[str, Any]] = {
@@ -80,6 +82,27 @@ def test_what_a_pass_changes_of_parameters_holds_for_that_pass(simulate: Simulat
     written, computed = (simulate(base | {"model": model | {"inplace": one}}) for one in (True, False))
     for name in FILES:
         assert (written.folder / name).read_bytes() == (computed.folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_what_clients_hold_in_a_file_is_paged_out(
+    window: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one gradient is computed at a time, or several."""
+    used, resident = set[int](), set[int]()
+
+    def take(self: Pool) -> Any:
+        array = TAKE(self)
+        used.add(array.ctypes.data)
+        resident.add(array.ctypes.data)
+        return array
+
+    monkeypatch.setattr(Pool, "take", take)
+    monkeypatch.setattr(Pool, "page_out", lambda _, array: resident.discard(array.ctypes.data))
+    summary = simulate(experiment("in a file") | {"window": window}).summary
+    assert (summary["path"], summary["vmap"][0]) == ("queued", "o" if window == 1 else "3")
+    assert len(used) > CLIENTS["count"]
+    assert not resident
 
 
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
