@@ -105,6 +105,23 @@ def test_what_clients_hold_in_a_file_is_paged_out(
     assert not resident
 
 
+KEPT_FROM: dict[str, tuple[dict[str, Any], str, str]] = {
+    "probe": ({"probe": {"every": 10}}, "fused", "the probe asks for the parameters that clients hold"),
+    "draws": (CASES["draws"] | {"probe": {"every": 10}}, "snapshots", "the probe asks for the parameters that "),
+    "gate": (GATED, "fused", "a fetch may be refused"),
+    "compressed": ({"compress": {"name": "sign"}}, "snapshots", "pushes are compressed"),
+}
+
+
+@pytest.mark.parametrize(("changes", "path", "why"), KEPT_FROM.values(), ids=KEPT_FROM)
+def test_the_summary_says_what_keeps_a_run_from_a_faster_path(
+    changes: dict[str, Any], path: str, why: str, simulate: Simulate
+) -> None:
+    summary = simulate(experiment("asgd") | {"iterations": 2} | changes).summary
+    assert summary["path"] == path
+    assert summary["path_why"].startswith(why)
+
+
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
     found = resolve(experiment(case) | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})
