@@ -319,6 +319,47 @@ def filters() -> nn.Module:
     )
 
 
+class Scaled(Own):
+    """Learns a factor, with or without an axis."""
+
+    def __init__(self, axes: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((1,) * axes, 0.5))
+
+    def change(self, x: Any) -> Any:
+        return x * self.factor
+
+
+class Halves(nn.Module):
+    """Computes with half of its weight; it writes that into the weight, or does not."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.dense, self.inplace = nn.Linear(64, 10), inplace
+
+    def forward(self, x: Any) -> Any:
+        weight = self.dense.weight
+        if self.inplace:
+            with torch.no_grad():
+                weight.mul_(0.5)
+        else:
+            weight = weight - (weight / 2).detach()
+        return nn.functional.linear(x.flatten(1), weight, self.dense.bias)
+
+
+class Turned(nn.Module):
+    """Multiplies by a conjugate: PyTorch gives the gradient by the imaginary part as a view of negated numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+        self.real, self.imaginary = nn.Parameter(torch.tensor(0.8)), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Any) -> Any:
+        z = self.dense(x.flatten(1))
+        return (torch.complex(z, z.flip(1)) * torch.complex(self.real, self.imaginary).conj()).real
+
+
 class Remembers(Own):
     """Counts its calls, which changes nothing else."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.compute.storage import Pool
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
 from fredsim.kernels.arrays.operations import NumbaOperations
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("modules")
 
 #: Clients whose minibatches are never computed several at once, unless the experiment says so.
 CLIENTS = {"count": 8, "batch_size": 24}
+TAKE = Pool.take
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 GATED = {"server": {"name": "fasgd", "lr": 0.05}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.5}}}}
 CASES: dict[str, dict[str, Any]] = {
@@ -43,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no longer finite": {"server": {"name": "asgd", "lr": 1e30}},
     "in a file": {"memory": 1},
     "draws": {"model": {"name": "torch:own_modules:dropped", "numerics": "native"}},
+    "a negated gradient": {"model": {"name": "torch:own_modules:Turned", "numerics": "native"}},
 }
 PATHS = {"a gate that needs a mean": ("fused",), "draws": ("queued",)}  # the first is the one that is taken
 
@@ -62,6 +65,62 @@ def test_the_bits_are_those_of_whole_gradients(case: str, simulate: Simulate) ->
         assert found.summary["iterations"] == whole.summary["iterations"]
         for name in FILES:
             assert (found.folder / name).read_bytes() == (whole.folder / name).read_bytes(), (path, name)
+
+
+@pytest.mark.parametrize("changes", [{}, {"window": 3}, {"path": "snapshots"}], ids=str)
+def test_a_parameter_may_have_no_axes(changes: dict[str, Any], simulate: Simulate) -> None:
+    model = {"name": "torch:own_modules:Scaled", "numerics": "native"}
+    none, one = (simulate(experiment("asgd") | {"model": model | {"axes": axes}} | changes) for axes in (0, 1))
+    for column in ("validation_loss", "validation_error"):
+        assert (none.metrics[column] == one.metrics[column]).all()
+    assert none.params["factor"].shape == ()
+    assert one.params["factor"].shape == (1,)
+
+
+def test_what_a_pass_changes_of_parameters_holds_for_that_pass(simulate: Simulate) -> None:
+    model = {"name": "torch:own_modules:Halves", "numerics": "native"}
+    base = experiment("asgd") | {"data": {"name": "digits", "train": 600, "validation": 501}}  # evaluated in two blocks
+    written, computed = (simulate(base | {"model": model | {"inplace": one}}) for one in (True, False))
+    for name in FILES:
+        assert (written.folder / name).read_bytes() == (computed.folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_what_clients_hold_in_a_file_is_paged_out(
+    window: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one gradient is computed at a time, or several."""
+    used, resident = set[int](), set[int]()
+
+    def take(self: Pool) -> Any:
+        array = TAKE(self)
+        used.add(array.ctypes.data)
+        resident.add(array.ctypes.data)
+        return array
+
+    monkeypatch.setattr(Pool, "take", take)
+    monkeypatch.setattr(Pool, "page_out", lambda _, array: resident.discard(array.ctypes.data))
+    summary = simulate(experiment("in a file") | {"window": window}).summary
+    assert (summary["path"], summary["vmap"][0]) == ("queued", "o" if window == 1 else "3")
+    assert len(used) > CLIENTS["count"]
+    assert not resident
+
+
+KEPT_FROM: dict[str, tuple[dict[str, Any], str, str]] = {
+    "probe": ({"probe": {"every": 10}}, "fused", "the probe asks for the parameters that clients hold"),
+    "draws": (CASES["draws"] | {"probe": {"every": 10}}, "snapshots", "the probe asks for the parameters that "),
+    "gate": (GATED, "fused", "a fetch may be refused"),
+    "compressed": ({"compress": {"name": "sign"}}, "snapshots", "pushes are compressed"),
+}
+
+
+@pytest.mark.parametrize(("changes", "path", "why"), KEPT_FROM.values(), ids=KEPT_FROM)
+def test_the_summary_says_what_keeps_a_run_from_a_faster_path(
+    changes: dict[str, Any], path: str, why: str, simulate: Simulate
+) -> None:
+    summary = simulate(experiment("asgd") | {"iterations": 2} | changes).summary
+    assert summary["path"] == path
+    assert summary["path_why"].startswith(why)
 
 
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])

@@ -326,7 +326,7 @@ def test_commands(small_yaml: Path, command: Command) -> None:
     assert "torch:own_modules:images, device: cpu, numerics: native, channels: 2" in command("show", "out")[1]
     code, output, _ = command("plan", small_yaml, model, "iterations=10")
     assert code == 0
-    assert "queued: PyTorch does a client's passes when its push arrives" in output
+    assert "queued: all that an event depends on is known ahead" in output
     assert command("run", small_yaml, model, "iterations=10", "seed=1", "--quiet", "--out", "other")[0] == 0
     assert command("compare", "out", "other")[0] == 1
 

@@ -286,16 +286,12 @@ class TorchEngine(OnOperations):
             return
         x, y = self._samples(split)
         batches: list[slice] | None = None
-        with self.under_settings(SimulationError):
-            tensors = self._tensors([params]) if self._by_attributes else {}
-            served = self.statistics.served() if self.statistics is not None else ()
+        served = self.statistics.served() if self.statistics is not None else ()
         while batches is None or batches:
             with self.under_settings(SimulationError), self._evaluating(served):
-                if not self._by_attributes:  # for each block: gradients may be computed between two
-                    self._own.fill(self._flat([params])[0])
-                batches = self._evaluation_batches(tensors, x) if batches is None else batches
+                batches = self._evaluation_batches(params, x) if batches is None else batches
                 some = batches.pop(0)
-                output = self._logits(tensors, x[some].clone())  # a module may write into what it is given
+                output = self._logits(self._given(params), x[some].clone())  # a module may write into what it is given
             yield some, output, y[some]
         if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
@@ -304,6 +300,16 @@ class TorchEngine(OnOperations):
             )
         before, self._states = self._states, generator_states()
         self._model.drawn_by_somebody |= before not in (None, self._states)
+
+    def _given(self, params: Array) -> Tensors:
+        """Return parameters to evaluate with, copies; none if the module gets them in its own memory.
+
+        They are anew for each block: the module may write into them, and gradients may be computed between two blocks.
+        """
+        if self._by_attributes:
+            return self._tensors([params])
+        self._own.fill(self._flat([params])[0])
+        return {}
 
     @contextmanager
     def _evaluating(self, served: Sequence[NDArray[Any]]) -> Iterator[None]:
@@ -323,7 +329,7 @@ class TorchEngine(OnOperations):
         """The buffers that training may change."""
         return () if self.statistics is None else self._model.running
 
-    def _evaluation_batches(self, tensors: Tensors, x: torch.Tensor) -> list[slice]:
+    def _evaluation_batches(self, params: Array, x: torch.Tensor) -> list[slice]:
         """Return which samples are evaluated at once; a last one is added to those before it if it cannot be alone.
 
         The module is in evaluation mode. Batch normalization without running statistics needs several values.
@@ -331,7 +337,7 @@ class TorchEngine(OnOperations):
         begins = [*range(0, len(x), EVALUATION_BATCH)]
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
-                self._logits(tensors, x[-1:].clone())
+                self._logits(self._given(params), x[-1:].clone())
             except BaseException as error:  # of any type: the module is the user's
                 if is_interrupt(error):
                     raise
@@ -393,7 +399,7 @@ class TorchEngine(OnOperations):
         parts = torch.split(flat, self._model.layout.sizes, dim=1)
         several = (len(held),) if len(held) > 1 else ()
         return {
-            name: part.reshape(*several, *shape).clone(memory_format=torch.contiguous_format)
+            name: part.reshape((*several, *shape)).clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
@@ -622,6 +628,7 @@ class TorchEngine(OnOperations):
                     "from the generators of torch, np.random and random"
                 )
             beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
+            self._own.copy(model.initial_params)  # the passes before may have written into them
             with self.drawing(FIRST):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_memory(rows)

@@ -81,6 +81,7 @@ class TorchQueueExecutor:
                 for i, (gradient, its_losses) in enumerate(found, begin):
                     if not self._updates.take(i, gradient, its_losses, coefficients[i], copies[i]):
                         return losses, i
+                    self._page_out(params[i], copies[i])
         return losses, len(rows)
 
     def _one_by_one(
@@ -101,7 +102,11 @@ class TorchQueueExecutor:
                     finite = compute(i, held, rows[i], coefficients[i], copy)
             if not finite:
                 return i
-            self._pool.page_out(held)
-            if copy is not None:
-                self._pool.page_out(copy)
+            self._page_out(held, copy)
         return len(rows)
+
+    def _page_out(self, held: Array, copy: Array | None) -> None:
+        """Let the pool page out what a gradient was computed at, and what was fetched after it."""
+        self._pool.page_out(held)
+        if copy is not None:
+            self._pool.page_out(copy)

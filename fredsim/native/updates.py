@@ -112,5 +112,6 @@ class Updates:
 
 
 def _is_dense(tensor: torch.Tensor, order: torch.memory_format = torch.contiguous_format) -> bool:
-    """Return whether a tensor's elements follow each other in memory, in this order."""
-    return bool(tensor.layout == torch.strided and tensor.is_contiguous(memory_format=order))
+    """Return whether a tensor's elements follow each other in memory, in this order, and are not the negated ones."""
+    plain = tensor.layout == torch.strided and not tensor.is_neg()  # of an imaginary part it may be a negated view
+    return bool(plain and tensor.is_contiguous(memory_format=order))

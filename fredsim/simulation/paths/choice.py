@@ -87,6 +87,8 @@ def choose_path(
             raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
         return Choice(wanted, f"path is {wanted}", bool(why_not_rule))
     taken = next(path for path, why_not in obstacles.items() if not why_not)
+    if not keeps_passes:
+        obstacles.pop("hand", None)  # no run of such an engine takes it, so this says nothing about this one
     why = next(iter(obstacles.values()))  # why it is not the fastest path
     if backend == "numpy":
         why = "the backend numpy forms whole gradients"
