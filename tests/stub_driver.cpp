@@ -11,7 +11,7 @@ struct Function {
   void* kernel;
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
 };
-static const int OUT_OF_MEMORY = 2, NOT_FOUND = 500, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76;
+static const int OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76;
 
 API cuInit(unsigned) { return 0; }
 API cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -23,7 +23,10 @@ API cuDeviceGetAttribute(int* value, int kind, int) {
   return 0;
 }
 API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, getenv("STUB_BUSY") ? 46 : 0; }
-API cuCtxSetCurrent(void*) { return 0; }
+static thread_local bool current = false;  // whether this thread has a context
+static int live = 0;                       // how often memory was allocated and not freed
+API stub_live() { return live; }
+API cuCtxSetCurrent(void*) { return current = true, 0; }
 API cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)2, 0; }
 API cuMemPoolSetAttribute(void*, int, void* value) { return *(Address*)value == ~0ull ? 0 : 1; }
 static Address streams = 0;
@@ -32,16 +35,18 @@ API cuMemAllocAsync(Address* at, size_t size, void*) {
   if (size > 1ull << 32) return OUT_OF_MEMORY;
   *at = (Address)aligned_alloc(256, (size + 255) / 256 * 256);
   memset((void*)*at, 0xff, size);
+  live++;
   return 0;
 }
-API cuMemFreeAsync(Address at, void*) { return free((void*)at), 0; }
+API cuMemFreeAsync(Address at, void*) { return current ? live--, free((void*)at), 0 : INVALID_CONTEXT; }
 API cuMemHostAlloc(void** at, size_t size, unsigned flags) {
   *at = aligned_alloc(256, (size + 255) / 256 * 256);
   memset(*at, 0xff, size);
+  live++;
   return flags == 3 ? 0 : 1;
 }
-API cuMemFreeHost(void* at) { return free(at), 0; }
-API cuStreamSynchronize(void*) { return 0; }
+API cuMemFreeHost(void* at) { return current ? live--, free(at), 0 : INVALID_CONTEXT; }
+API cuStreamSynchronize(void*) { return current ? 0 : INVALID_CONTEXT; }
 API cuMemGetInfo_v2(size_t* unused, size_t* total) { return *unused = 1 << 20, *total = 1 << 30, 0; }
 API cuMemPoolGetAttribute(void*, int kind, void* value) {  // of 6 MiB that are kept, 1 is used
   return *(Address*)value = (kind == 5 ? 6 : 1) << 20, kind == 5 || kind == 7 ? 0 : 1;

@@ -187,12 +187,19 @@ class Plain(ElementwiseServer):
     def coefficients(self, t, staleness):
         return ()
 """
+OF_OTHER_LETTERS = WITHOUT_RATE.replace("(theta, g):", "(θ, g):\n    Δ = 0.125 * g").replace(
+    "theta - 0.125 * g", "θ - Δ"
+)
 
 
 @needs_cuda
-def test_a_rule_without_coefficients(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_without_rate.py").write_text(WITHOUT_RATE, encoding="utf-8")
+@pytest.mark.parametrize("text", [WITHOUT_RATE, OF_OTHER_LETTERS], ids=["ASCII", "others"])
+def test_a_rule_without_coefficients(
+    text: str, simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_without_rate.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_without_rate", raising=False)
     base = {"iterations": 10, "server": {"name": "own_without_rate:Plain"}}
     one, other = simulate(base), simulate({**base, "backend": "cuda"})
     assert (one.summary["path"], other.summary["path"]) == ("hand", "queued")

@@ -74,13 +74,19 @@ class Compiled(NamedTuple):
     texts: Mapping[str, str]
 
 
-@pytest.fixture(scope="module", params=CAPABILITIES)
-def compiled(request: pytest.FixtureRequest) -> Compiled:
-    """The PTX for a device."""
+@pytest.fixture(scope="module")
+def needs_nvrtc() -> None:
+    """Skip without the library."""
     try:
         nvrtc.version()
-    except Exception as error:  # cuda-bindings may raise anything without the library
+    except Exception as error:  # cuda-bindings may raise anything then
         pytest.skip(f"NVRTC is not installed: {str(error).partition(chr(10))[0]}")
+
+
+@pytest.fixture(scope="module", params=CAPABILITIES)
+def compiled(request: pytest.FixtureRequest, needs_nvrtc: None) -> Compiled:
+    """The PTX for a device."""
+    del needs_nvrtc
     texts: dict[str, str] = {}
     for unit in units(request.param):
         text = nvrtc.compile_unit(unit, request.param).ptx.decode()
@@ -119,6 +125,20 @@ def test_every_kernel_of_the_sources_compiles(compiled: Compiled) -> None:
     assert found == {name for unit in units(compiled.capability) for name in unit.kernels}
     written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.rglob("*.cu")]
     assert len(found) == sum(written) > 30
+
+
+def of_other_letters(θ: Any, g: Any, η: Any) -> Any:
+    """A rule of one's own."""
+    Δ = η * g
+    return θ - Δ
+
+
+@pytest.mark.usefixtures("needs_nvrtc")
+def test_a_rule_whose_names_have_letters_beyond_ascii() -> None:
+    """As Python allows it, and the other backends: NVRTC does not."""
+    found = nvrtc.compile_unit(unit_of_rule(Rule(of_other_letters)), CAPABILITIES[-1]).ptx.decode()
+    assert ENTRY.findall(found) == ["apply", "apply_runs"]
+    assert inexact(found) == set()
 
 
 def test_every_instruction_rounds_as_the_contract_says(compiled: Compiled) -> None:

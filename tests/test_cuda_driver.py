@@ -19,7 +19,7 @@ pytest.importorskip("cuda.bindings.driver", reason="NVIDIA's cuda-bindings are n
 STUB = Path(__file__).with_name("stub_driver.cpp")
 #: A module of the stub is the path of a library.
 PROGRAM = """
-import json, sys
+import ctypes, json, sys, threading
 import numpy as np
 
 from fredsim.cuda.emulation import Emulation
@@ -58,8 +58,13 @@ for backend in ("cuda", "numba"):  # of the stub's room, 4.5 MiB are for what cl
     large = json.loads(sys.argv[1]) | {"backend": backend, "model": {"hidden": [2000]}}
     result = fredsim.run(large, out=f"{sys.argv[2]}/large-{backend}")
     found[f"large {backend}"] = result.summary["digest"]
-found["on the host"] = sizes
+found["on the host"] = [*sizes]
 found["streams"] = machine().streams(2)
+live, arrays = ctypes.CDLL("libcuda.so.1").stub_live, [empty(9), empty(9, on_host=True)]
+before, thread = live(), threading.Thread(target=arrays.clear)
+thread.start()
+thread.join()
+found["freed by another thread"] = before - live()
 print(json.dumps(found))
 """
 
@@ -118,6 +123,7 @@ def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_expe
     assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
     assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
     assert found["streams"] == [256, 512]
+    assert found["freed by another thread"] == 2
     assert found["large cuda"] == found["large numba"]
     stride = -(-(65 * 2000 + 2001 * 10) // 32) * 32
     live, on_device = 9, 4_718_592 // (4 * stride)

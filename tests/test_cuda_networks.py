@@ -236,6 +236,29 @@ def test_more_than_fits_together(monkeypatch: pytest.MonkeyPatch) -> None:
         assert engine.buffer_bytes > 0
 
 
+def test_samples_of_many_numbers_are_evaluated_in_smaller_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as a kernel can count, where samples do not meet; a batch norm is refused before a run begins."""
+    made, normed = Builder(6, 4), Builder(6, 4)
+    made.add(Attention(causal=True), 0, 0, 0)
+    normed.add(BatchNorm())
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(engines, "MOST_FLOATS", 20_000)
+    monkeypatch.setattr("fredsim.cuda.networks.plan.MOST_NUMBERS", 12_000)
+    for builder in (made, normed):
+        builder.add(Linear(3))
+        graph = builder.graph(CrossEntropy(), (6,))
+        dataset, held = data(graph, BLOCK + 7), initial(graph, rng)
+        assert can_compute(graph, dataset, 2) == (builder is made)
+        engine, defined = CudaGraphEngine(graph, dataset, 2), GraphEngine(graph, dataset)
+        if builder is normed:
+            with pytest.raises(ConfigError, match=r"^backend is cuda, 512 .*, in an evaluation: give backend"):
+                engine.evaluate(held, "train")
+            continue
+        assert engine.evaluate(held, "train") == defined.evaluate(held, "train")
+        outputs = np.concatenate([output for _, output in engine.outputs(held, "train")])
+        assert same(outputs, np.concatenate([output for _, output in defined.outputs(held, "train")]))
+
+
 def test_buffers_that_are_not_needed_at_once_share_memory() -> None:
     """A chain of convolutions keeps their inputs for the gradients, and needs two errors at a time."""
     made, mu, size = Builder(16, 16, 16), 8, 16 * 16 * 16

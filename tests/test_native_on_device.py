@@ -30,6 +30,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
 from fredsim.simulation.paths.backends import make_engine
+from fredsim.simulation.paths.pace import SharedPace
 from tests.conftest import EMULATED, needs_cuda
 
 Array = NDArray[np.float32]
@@ -295,10 +296,20 @@ def test_memory_that_a_module_keeps_by_another_name(simulate: Simulate) -> None:
         assert "CUDA graph" not in found.summary["vmap"]
 
 
-def test_such_runs_are_not_side_by_side(small_yaml: Path, command: Command) -> None:
+def test_such_runs_are_not_side_by_side(small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they change how many events those that are process at once: one, of a module's."""
+    paces: list[Any] = []
+
+    class Noted(SharedPace):
+        def __init__(self) -> None:
+            super().__init__()
+            paces.append(self)
+
+    monkeypatch.setattr("fredsim.runs.many.side_by_side.SharedPace", Noted)
     experiment = read_document(small_yaml).data | BASE | {"backend": "cuda", "cases": [{"seed": 1}, {"seed": 2}]}
     model = {"model": {"name": "torch:fredsim.zoo:vgg", "widths": [2], "numerics": "native"}}
     small_yaml.write_text(dump_yaml(experiment | model), encoding="utf-8")
     code, _, messages = command("run", small_yaml, "--jobs", "device", "--out", "out")
     assert code == 0
-    assert "not side by side with other runs" in messages
+    assert "not side by side with other runs; PyTorch computes its gradients" in messages
+    assert [pace.events for pace in paces] == [SharedPace().events]

@@ -283,9 +283,13 @@ def test_interrupted_and_resumed(small_yaml: Path, command: Command, monkeypatch
     assert {20, 30} >= {run.summary["iterations"] for run in found}
     monkeypatch.setattr(LineObserver, "row", usual)
     assert command("verify", found[0].folder)[0] == 0
+    damaged = max((found[1].folder / "checkpoint").glob("*.json"))
+    for checkpoint in damaged.parent.glob("*.json"):
+        checkpoint.write_text("{", encoding="utf-8")
     code, _, messages = command(*words, "--resume")
     assert code == 0
-    assert messages.count("continues from the checkpoint at iteration") == 3
+    assert messages.count("continues from the checkpoint at iteration") == 2
+    assert messages.count(str(damaged)) == 1  # it is said once
     assert command("run", path, "iterations=100", "--out", "alone")[0] == 0
     assert_same(Results(Path("alone")), Results(Path("out")))
     code, _, messages = command(*words, "--resume")

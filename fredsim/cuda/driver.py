@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -32,18 +33,23 @@ STREAM = cuda.CUstream(0)
 class Allocated:
     """Memory that the driver has allocated, until nobody has it any longer."""
 
-    def __init__(self, size: int, found: tuple[Any, Any], lack: MemoryError) -> None:
-        """Take the code and the pointer that the driver has `found`; `lack` is raised if there is no room."""
+    def __init__(self, size: int, found: tuple[Any, Any], lack: MemoryError, use: Callable[[], None]) -> None:
+        """Take the code and the pointer that the driver has `found`; `lack` is raised if there is no room.
+
+        `use` makes the device's context a thread's: the last one that has the memory may be any, as where garbage is
+        collected.
+        """
         code, pointer = found
         if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise lack
         _check(code)
-        self.address = int(pointer)
+        self.address, self._use = int(pointer), use
         self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
             with suppress(Exception):  # at the end of the process the driver may be gone
+                self._use()
                 self._free()
 
     def _free(self) -> None:
@@ -53,9 +59,9 @@ class Allocated:
 class DeviceMemory(Allocated):
     """Memory of the device; it is freed in order with the kernels that were queued before."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, use: Callable[[], None]) -> None:
         lack = DeviceMemoryError(f"the device has no room for {size:,} bytes more")
-        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), lack)
+        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), lack, use)
 
     def _free(self) -> None:
         cuda.cuMemFreeAsync(self.address, STREAM)
@@ -64,10 +70,10 @@ class DeviceMemory(Allocated):
 class PinnedMemory(Allocated):
     """Memory of the host, locked in place, at whose address kernels find it, too."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, use: Callable[[], None]) -> None:
         flags = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
         lack = MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
-        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lack)
+        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lack, use)
 
     def _free(self) -> None:
         _check(*cuda.cuStreamSynchronize(STREAM))  # kernels that were queued may still use it
@@ -164,7 +170,7 @@ class Driver:
     def allocate(self, size: int) -> Memory:
         """Return memory of the device."""
         self.use()
-        return DeviceMemory(max(1, size))
+        return DeviceMemory(max(1, size), self.use)
 
     def room(self) -> int:
         """Return how many bytes can be allocated now: what nobody has, and what this process has freed and kept."""
@@ -181,7 +187,7 @@ class Driver:
     def allocate_on_host(self, size: int) -> Memory:
         """Return memory of the host, locked in place."""
         self.use()
-        return PinnedMemory(max(1, size))
+        return PinnedMemory(max(1, size), self.use)
 
     def copy(self, source: int, target: int, size: int) -> None:
         """Copy between two addresses, of the device or of memory of the host that it uses."""

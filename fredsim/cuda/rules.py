@@ -40,7 +40,7 @@ def unit_of_rule(rule: Rule, mu: int = 0, tall: int = 0) -> Unit:
     (function,) = ast.parse(plain_source(rule, "rule")).body
     assert isinstance(function, ast.FunctionDef)
     # The function's own names, as they are in its signature, may be others than those of the state.
-    names = [f"v_{argument.arg}" for argument in function.args.args]
+    names = [_named(argument.arg) for argument in function.args.args]
     given = [f"values[{number}]" for number in range(len(arrays))] + ["g"]
     given += [f"coefficients[{number}]" for number in range(len(rule.coefficients))]
     lines = [f"  float {name} = {value};" for name, value in zip(names, given, strict=True)]
@@ -67,7 +67,7 @@ def _statements(body: list[ast.stmt], names: list[str]) -> list[str]:
     for statement in body[:-1]:
         assert isinstance(statement, ast.Assign)
         assert isinstance(statement.targets[0], ast.Name)
-        name = f"v_{statement.targets[0].id}"
+        name = _named(statement.targets[0].id)
         lines.append(f"  {'' if name in known else 'float '}{name} = {_expression(statement.value)};")
         known.add(name)
     last = body[-1]
@@ -94,7 +94,7 @@ def _expression(node: ast.expr | None) -> str:
         case ast.Name(id="FLUSH"):
             return _number(FLUSH)
         case ast.Name():
-            return f"v_{node.id}"
+            return _named(node.id)
         case ast.Constant():
             return _number(float(node.value))  # type: ignore[arg-type]
         case ast.UnaryOp(ast.USub(), operand):
@@ -108,6 +108,11 @@ def _expression(node: ast.expr | None) -> str:
         case ast.Call(ast.Name(id=name), [x]):
             return f"{GIVEN.get(name, f'v_{name}')}({_expression(x)})"
     raise AssertionError(f"the check of rules lets {ast.unparse(node) if node else node} pass")
+
+
+def _named(name: str) -> str:
+    """Return what a variable of a rule is called in CUDA C++: NVRTC takes no letters beyond ASCII, such as η."""
+    return f"v_{name}" if name.isascii() else f"w_{name.encode().hex()}"
 
 
 def _number(value: float) -> str:

@@ -162,19 +162,26 @@ class CudaGraphEngine(Evaluation, CudaOperations):
             self._programs[count, kind] = Program(plan, self._arena)
         return self._programs[count, kind]
 
-    def _blocks(self, n: int, kind: str) -> Iterator[tuple[slice, int, int, Program]]:
-        """Yield which samples are evaluated together: in how many blocks of how many, by which program.
+    def _block(self, kind: str) -> int:
+        """Return how many samples a block has: in batch norms, where samples meet, as many as in the definition.
 
-        Blocks are those of the definition, which matters where samples meet.
+        Else there are fewer if the values of so many would need more than MOST_FLOATS.
         """
-        program = self._program(min(n, BLOCK), kind) if n else None
+        if self._graph.batch_norms:
+            return BLOCK
+        return max(1, min(BLOCK, MOST_FLOATS // max(1, self._program(1, kind).floats)))
+
+    def _blocks(self, n: int, kind: str) -> Iterator[tuple[slice, int, Program]]:
+        """Yield which samples are evaluated together: in how many blocks, by which program."""
+        size = self._block(kind)
+        program = self._program(min(n, size), kind) if n else None
         together = min(MOST_MINIBATCHES, max(1, MOST_FLOATS // max(1, program.floats))) if program else 1
-        whole = n // BLOCK * BLOCK
-        for begin in range(0, whole, together * BLOCK):
-            end = min(whole, begin + together * BLOCK)
-            yield slice(begin, end), (end - begin) // BLOCK, BLOCK, self._program(BLOCK, kind)
+        whole = n // size * size
+        for begin in range(0, whole, together * size):
+            end = min(whole, begin + together * size)
+            yield slice(begin, end), (end - begin) // size, self._program(size, kind)
         if n > whole:
-            yield slice(whole, n), 1, n - whole, self._program(n - whole, kind)
+            yield slice(whole, n), 1, self._program(n - whole, kind)
 
     def _evaluations(
         self, params: Any, split: Split, kind: str, more: Mapping[Given, DeviceArray]
@@ -182,7 +189,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         """Compute block after block; yield which samples they were, how many blocks, and the program."""
         here, n = self.array_of(params), len(split)
         rows = upload(np.arange(n), np.int32)
-        for some, blocks, _, program in self._blocks(n, kind):
+        for some, blocks, program in self._blocks(n, kind):
             held, launches = upload(np.full(blocks, here.address), np.int64), Launches(machine())
             given = self._given(split, held.address, rows[some].address, 0)
             given |= {name: array[some].address for name, array in more.items()}
@@ -216,8 +223,10 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
 def check_kernels(graph: Graph, dataset: Dataset, mu: int) -> None:
     """Raise ConfigError if a device has no kernels for a network, for these samples or minibatches of µ of them."""
-    whole = _kind(dataset.train.x) is np.int32
-    Plan(graph, mu, 0, (0, 0) if whole else None, learn=True)  # which refuses all that an engine would refuse
+    bounds = (0, 0) if _kind(dataset.train.x) is np.int32 else None
+    Plan(graph, mu, 0, bounds, learn=True)  # which refuses all that an engine would refuse
+    if graph.batch_norms:  # blocks of other networks are as small as they need to be
+        Plan(graph, min(BLOCK, max(map(len, dataset.parts))), 0, bounds, learn=False)
 
 
 def _of_keys(clients: Any = 0, numbers: Any = 0, seed: int = 0) -> dict[Given, Any]:

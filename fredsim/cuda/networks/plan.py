@@ -46,7 +46,8 @@ class Plan(Steps):
         largest = max((buffer.size for buffer in self.buffers), default=0)
         if largest > MOST_NUMBERS:
             what = f"{mu} samples have {largest:,} numbers at one place of the network, and a kernel counts to 2³¹"
-            raise ConfigError(f"backend is cuda, {what}: give smaller minibatches, or backend numba")
+            what = f"{what}: give smaller minibatches, or" if learn else f"{what}, in an evaluation: give"
+            raise ConfigError(f"backend is cuda, {what} backend numba")
 
     def _make(self) -> list[OperatorKernels]:
         made, draws = [], 0

@@ -91,11 +91,11 @@ class SideBySide:
 
     def _simulation(self, parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
         """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
+        if parts.engine.numerics != "portable":  # first: such a run would set the pace of all others to single events
+            raise AloneError("PyTorch computes its gradients")
         simulation = make_simulation(replace(parts, pace=self._pace))
         if simulation.choice.path != "queued":
             raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
-        if parts.engine.numerics != "portable":
-            raise AloneError("PyTorch computes its gradients")
         return simulation
 
     def _process(self) -> None:

@@ -145,7 +145,7 @@ def execute_here(
         found = _checked_code(experiment, wanted, prepared) | dict(prepared.model.code)
         opened.enter_context(locked(folder))
         run.identify(found)
-        goes_on = hooks is not SIMULATED_RUN and not Result(folder).has_finished and run.can_go_on()
+        goes_on = not hooks.replayable and not Result(folder).has_finished and run.can_go_on()
         _claim(folder, heading, prepared.experiment, experiment, goes_on=goes_on)
         observer.begin(name, length.iterations, length.updates, experiment.seconds)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()

@@ -147,8 +147,9 @@ def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, datas
     server.start(np.zeros(small.size, np.float32), context)
     mapped = dataset.staged or (graph is not None and graph.frozen)  # see make_engine
     choice = choose_path(
-        experiment.path, backend, server.contract, protocol, experiment.iterations,
+        experiment.path, backend, server.contract, protocol, experiment.iterations or experiment.updates,
         probed=experiment.probe is not None, why_whole="no whole windows" if mapped else "", queues=not mapped,
+        may_give_up=make_dispatcher(experiment).may_give_up,
     )  # fmt: skip
     return backend if choice.path == "queued" else "numba"
 
