@@ -152,7 +152,8 @@ def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
         raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
     name, names = spelled.get("name"), ", ".join(known) + (f", or {own}" if own else "")
     if not isinstance(name, str) or not (name in known or (own and ":" in name)):
-        found = f"names {shown(name)}" if "name" in spelled else f"is {shown(value)}, without a name"
+        missing = f"is {shown(value)}, without a name{_without_space(spelled)}"
+        found = f"names {shown(name)}" if "name" in spelled else missing
         near = nearest_class(str(name), known) if own else nearest(str(name), known)
         raise ValueError(f"{found}{near} (known: {names})")
     return spelled
@@ -175,10 +176,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
                 near = closest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else None
-                text = f"unknown key{hint(near)} (known: {', '.join(known) or 'none'})"
+                rest = _without_space({at[-1]: value}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
+                text = f"unknown key{rest}"
                 misspelt.add((*at[:-1], near or ""))
             case "missing":
-                text = f"{REQUIRED}{_example(location, _field_at(model, location))}"
+                text = f"{REQUIRED}{_without_space(value) or _example(location, _field_at(model, location))}"
             case "literal_error":
                 text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
             case "unknown":  # of a name that chooses one of several classes
@@ -226,6 +228,14 @@ def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
         right = type(found) is wanted or (wanted is float and type(found) is int)
         if right and (wanted is not list or (form[0] == "[" and _takes(field, found))):
             return f": write {form}"
+    return ""
+
+
+def _without_space(value: Any) -> str:
+    """Return what to write instead of {name:asgd}, which YAML reads as a mapping of that whole text to null."""
+    for key in value if isinstance(value, dict) else ():
+        if value[key] is None and re.fullmatch(r"\w[\w.]*:[^:]+", str(key)):
+            return f"; write {str(key).replace(':', ': ', 1)}, with a space after the colon"
     return ""
 
 

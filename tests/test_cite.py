@@ -174,6 +174,82 @@ def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Cal
     assert list(entries_of("nobody knows this")) == ["nobodyknowsthis"]
 
 
+OWN_PARTS = """
+import numpy as np
+
+
+def loss(output, y):
+    return (output**2).sum(axis=1), 2 * output
+
+
+def metric(output, y):
+    return 0.5
+
+
+def rate(t):
+    return 0.1
+
+
+def noisy(x, generator):
+    return x
+
+
+class Rows:
+    shape, dtype = (3,), np.float32
+
+    def len(self, part):
+        return 8
+
+    def rows(self, part, numbers):
+        return np.ones((len(numbers), 3), np.float32), np.arange(len(numbers)) % 2
+
+
+class Valley:
+    def initial(self, rng):
+        return np.ones(2, np.float32)
+
+    def gradient(self, params, draw):
+        return params
+
+    def evaluate(self, params):
+        return {"height": 1.0}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "keys"),
+    [
+        ("loss", "loss", "loss='{}'"),
+        ("metric", "metric", "evaluation={{every: 1, metrics: ['{}']}}"),
+        ("schedule", "rate", "server={{name: asgd, lr: {{name: '{}'}}}}"),
+        ("augmentation", "noisy", "data.augment='{}'"),
+        ("data", "Rows", "data={{name: 'python:{}'}}"),
+        ("problem", "Valley", "problem={{name: '{}'}}"),
+    ],
+)
+def test_every_part_of_ones_own(part: str, name: str, keys: str, command: Command, small_yaml: Path) -> None:
+    """A function or class says its source by `citation`, whatever part of the experiment it is; or it has none."""
+    own = "\n\n%s.citation = 'Odena 2016'\n"
+    for module, more in (("cited_parts", own % name), ("uncited_parts", "")):
+        Path(f"{module}.py").write_text(OWN_PARTS + more, encoding="utf-8")
+        text = keys.format(f"{module}:{name}")
+        rest = ["data=null", "model=null", "clients={count: 2}"] if part == "problem" else []
+        code, output, messages = command("cite", small_yaml, *rest, text)
+        assert (code, messages) == (0, "")
+        label = f"{part} {'python:' if part == 'data' else ''}{module}:{name}"
+        cited = f"% {label}\n@article{{odena2016," in output
+        silent = f"% No source is known of: {label}." in output
+        assert (cited, silent) == (bool(more), not more), output
+
+
+def test_local_steps_by_speed(command: Command, small_yaml: Path) -> None:
+    changes = ["dispatcher={name: clock}", "clients.sampling=iid"]
+    output = command("cite", small_yaml, *changes, "clients.local_steps={fastest: 5, by: speed}")[1]
+    assert "% local steps by speed\n@article{liu2024," in output
+    assert "liu2024" not in command("cite", small_yaml, *changes, "clients.local_steps={seconds: 2.0}")[1]
+
+
 @pytest.mark.parametrize(
     ("citation", "key"),
     [

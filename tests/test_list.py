@@ -40,6 +40,23 @@ def test_a_clock_of_ones_own(command: Command, small_yaml: Path) -> None:
     assert command("list", "own_listed_clock:Steady") == (0, "own_listed_clock:Steady: dispatcher\n", "")
 
 
+def test_functions_and_problems_of_ones_own(command: Command, small_yaml: Path) -> None:
+    """Only a function of t is called a schedule; a loss, a metric and an augmentation are functions."""
+    small_yaml.with_name("own_listed_more.py").write_text(
+        "def focal(output, y, gamma=2.0):\n    return output\n\n\ndef warm(t, base):\n    return base\n\n\n"
+        "class Valley:\n    def initial(self, rng): ...\n    def gradient(self, params, draw): ...\n"
+        "    def evaluate(self, params): ...\n",
+        encoding="utf-8",
+    )
+    said = {
+        "focal": "function\n  output  required\n  y       required\n  gamma   2.0\n",
+        "warm": "schedule\n  base  required\n",
+        "Valley": "problem\n",
+    }
+    for name, text in said.items():
+        assert command("list", f"own_listed_more:{name}") == (0, f"own_listed_more:{name}: {text}", "")
+
+
 def test_list(command: Command) -> None:
     code, output, messages = command("list")
     assert (code, messages) == (0, "")

@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import re
+import signal
 import ssl
 import stat
 import subprocess
@@ -216,7 +217,14 @@ def test_a_scratch_space_that_another_made(tmp_path: Path, monkeypatch: pytest.M
         assert [*cluster._client.run(find_spec, "planted_module").values()] == [None]
         (used,) = cluster._client.run(scratch_of).values()
         assert Path(used).is_relative_to(own)
+        if sys.platform != "win32":  # Ctrl-C in a terminal reaches workers, too; it is for this process alone
+            assert [*cluster._client.run(interrupts_blocked).values()] == [True]
+            assert not interrupts_blocked()
     assert not own.exists()
+
+
+def interrupts_blocked() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def scratch_of(dask_worker: Any) -> str:

@@ -149,6 +149,22 @@ def test_one_of_each(refused: Callable[..., None]) -> None:
     assert not list(Path().iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--own", "metric", "--data", "modular"), "those of --data modular have many; choose other data"),
+        (("--own", "loss", "--data", "text:x.txt"), "--own loss writes one for samples with a label each"),
+        (("--own", "network", "--data", "modular"), "--own network writes one for samples with a label each"),
+        (("--own", "optimizer", "--server", "dcasgd"), "clients take steps of their own"),
+        (("--own", "optimizer", "--server", "easgd"), "clients.local_steps is 4; the server easgd sets 10"),
+    ],
+)
+def test_nothing_is_written_that_would_not_run(words: tuple[str, ...], says: str, refused: Callable[..., None]) -> None:
+    Path("x.txt").write_text("abc" * 1000, encoding="utf-8")
+    refused("new", "mine", *words, says=(says,))
+    assert [path.name for path in Path().glob("*.*")] == ["x.txt"]
+
+
 def test_a_module_that_is_there_is_not_replaced(refused: Callable[..., None]) -> None:
     Path("mine_loss.py").write_text("kept", encoding="utf-8")
     refused("new", "mine", "--own", "loss", says=("mine_loss.py: is there already, and is not overwritten",))

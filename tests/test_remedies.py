@@ -47,6 +47,43 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         BASE.replace("asgd", "'my_servers.Root'"),
         ("server.name: unknown server 'my_servers.Root'; did you mean 'my_servers:Root'?",),
     ),
+    "no space after a colon": (
+        BASE.replace("name: asgd, lr: 0.1", "name:asgd,lr: 0.1"),
+        ("x.yaml:4: server.name: is required; write name: asgd, with a space after the colon",),
+    ),
+    "no space after a colon of a key": (
+        BASE.replace("batch_size: 1", "batch_size:1"),
+        ("clients.batch_size:1: unknown key; write batch_size: 1, with a space after the colon",),
+    ),
+    "no space after a colon of a choice": (
+        BASE + "loss: {name:mse}\n",
+        ("without a name; write name: mse, with a space after the colon (known: cross_entropy, mse",),
+    ),
+    "no space before a list": (
+        BASE + "model: {hidden:[3]}\n",
+        ("x.yaml:5:16: not valid YAML: ", "; put a space after each colon, and close every bracket"),
+    ),
+    "no space before a mapping": (
+        BASE + "model: {init:{name: normal}}\n",
+        ("not valid YAML", "; put a space after each colon, and close every bracket"),
+    ),
+    "no space after a colon of a line": (
+        BASE.replace("iterations: 1", "iterations:1"),
+        ("x.yaml:2:8: not valid YAML", ", put a space after each colon, "),
+    ),
+    "no space after a colon of a later line": (
+        BASE.replace("clients", "seed:1\nclients"),
+        ("not valid YAML", "; write KEY: VALUE, with a space after the colon"),
+    ),
+    "an axis within its section": (
+        BASE + "sweep:\n  server:\n    lr: [0.1, 0.2]\n",
+        ("x.yaml:5: sweep: must map each key to a list of values, such as server.lr: [0.1, 0.2]",),
+    ),
+    "an axis of one value": (
+        BASE + "sweep: {seed: [1], server.lr: 0.3}\n",
+        ("sweep: must map each key to a list of values, such as server.lr: [0.3]",),
+    ),
+    "an axis of nothing": (BASE + "sweep: {server: {}}\n", ("to a list of values, such as seed: [0, 1]",)),
     "a loss with a point": (BASE + "loss: my.focal\n", ("loss: names 'my.focal'; did you mean 'my:focal'?",)),
 }
 

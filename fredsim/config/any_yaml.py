@@ -28,13 +28,17 @@ def read_any(text: str, source: str, places: dict[Key, str]) -> Any:
 
 #: What to do about an error of YAML, by what its text contains; the first that does.
 REMEDIES = {
-    "mapping values are not allowed": "indent the keys of a mapping alike, and put quotes around a text that has ': '",
+    "mapping values are not allowed": (
+        "indent the keys of a mapping alike, put a space after each colon, and quotes around a text that has ': '"
+    ),
     "'\\t' that cannot start": "indent with spaces, not with tabs",
     "that cannot start any token": "put quotes around the text that begins with it",
     "unexpected end of stream": "close the quotes",
+    "',' or '}', but got '['": "put a space after each colon, and close every bracket",
+    "',' or '}', but got '{'": "put a space after each colon, and close every bracket",
     "',' or ']'": "close the bracket, ]",
     "',' or '}'": "close the bracket, }",
-    "expected ':'": "write KEY: VALUE",
+    "expected ':'": "write KEY: VALUE, with a space after the colon",
     "expected <block end>": "indent the keys of a mapping alike, and close every bracket once",
     "duplicate key": "keep one",
     "undefined alias": "put quotes around the text",

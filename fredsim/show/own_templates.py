@@ -11,13 +11,14 @@ __all__ = ["OWN"]
 class Own(NamedTuple):
     """A module's text, what it has to offer, and the part of an experiment that names it.
 
-    `keys` are the keys of that part, for a name as package.module:Name.
+    `keys` are the keys of that part, for a name as package.module:Name; `one_label`: samples must have one label each.
     """
 
     source: str
     name: str
     part: str
     keys: Callable[[str], dict[str, Any]]
+    one_label: bool = False
 
 
 SERVER = '''\
@@ -145,12 +146,12 @@ def small(classes, shape, width=8):
 #: By kind. Pages of the manual say more of each: own_server.md, losses.md, data.md, clients.md, problems.md, models.md.
 OWN = {
     "server": Own(SERVER, "RootStaleness", "server", lambda name: {"name": name, "lr": 0.1}),
-    "loss": Own(LOSS, "margin", "loss", lambda name: {"name": name, "gap": 1.0}),
-    "metric": Own(METRIC, "unbalanced", "evaluation", lambda name: {"metrics": [name]}),
+    "loss": Own(LOSS, "margin", "loss", lambda name: {"name": name, "gap": 1.0}, one_label=True),
+    "metric": Own(METRIC, "unbalanced", "evaluation", lambda name: {"metrics": [name]}, one_label=True),
     "dataset": Own(DATASET, "Rings", "data", lambda name: {"name": f"python:{name}", "noise": 0.1}),
     "optimizer": Own(
         OPTIMIZER, "SignMomentum", "clients", lambda name: {"optimizer": {"name": name, "lr": 0.003}, "local_steps": 4}
     ),
     "problem": Own(PROBLEM, "Valley", "problem", lambda name: {"name": name, "noise": 0.1}),
-    "network": Own(NETWORK, "small", "model", lambda name: {"name": f"torch:{name}", "width": 8}),
+    "network": Own(NETWORK, "small", "model", lambda name: {"name": f"torch:{name}", "width": 8}, one_label=True),
 }

@@ -19,7 +19,7 @@ from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
 from fredsim.config.plain_data import checked
 from fredsim.config.plain_yaml import parse_yaml
-from fredsim.config.registry import find_class
+from fredsim.config.registry import KNOWN, find_class
 from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
 from fredsim.config.zoo import GptChoice, ResnetChoice
@@ -28,6 +28,7 @@ from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import look_in, module_file, parameters_of
 from fredsim.plugins.references import identifier
+from fredsim.runs.single.opening import check
 from fredsim.show.catalogue.listing import own_text
 from fredsim.show.own_templates import OWN
 from fredsim.system.files import write_atomic, write_errors
@@ -89,6 +90,9 @@ def write_experiment(
     own, module = OWN[kind], path.with_name(f"{identifier(f'{path.stem}_{kind}')}.py")
     if (replaced := INSTEAD_OF.get(own.part, "")) in given:
         raise ConfigError(f"--{replaced} is given, and --own {kind} writes what takes its place; leave one of them out")
+    if own.one_label and (data == "modular" or data.startswith("text:")):
+        what = f"--own {kind} writes one for samples with a label each, and those of --data {visible(data)} have many"
+        raise ConfigError(f"{what}; choose other data, such as glyphs")
     other = module_file(module.stem)
     if other is not None and other.resolve() != module.resolve():
         what = f"{module}: another module would be imported in its place, {other}, where fredsim looks first"
@@ -117,7 +121,9 @@ def _write(path: Path, server: str, data: str, own: Mapping[str, Given]) -> None
     words: dict[str, Any] = {"name": visible(path.stem), "file": visible(shlex.quote(path.as_posix()))}
     words |= {"half": rate / 2, "rate": rate, "twice": 2 * rate}
     text = _heading(words) + "".join(_sections(server, data, rate, own)) + SWEEP.format(**words)
-    expand(Document({"name": path.stem} | parse_yaml(text, str(path)), "new"))
+    (run,) = expand(Document({"name": path.stem} | parse_yaml(text, str(path)), "new")).runs
+    if server in KNOWN["server"]:  # of one's own Python may not know what it takes
+        check(run.experiment, run.place)
     _write_new(path, text)
 
 

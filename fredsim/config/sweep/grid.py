@@ -8,13 +8,14 @@ from typing import Any
 
 from fredsim.config.document import Document, flatten, overlap
 from fredsim.config.plain_data import LETTERS
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, flow
 
 __all__ = ["BEST", "LOSSES", "OF_ALL", "SECONDS_TO", "grid", "refuse_clashes", "refuse_too_many"]
 
 MOST_RUNS = 10_000  # the most runs of a sweep
 MOST_VARIED = 1_000  # the most keys that it varies
 MOST_VALUES = 20_000_000  # the most values of all runs together
+LONGEST_EXAMPLE = 160  # the most letters of an axis that a message says how to write
 OF_ALL = ("cases", "sweep", "select", "figures")  # keys of all runs together
 SECONDS_TO = "seconds_to"  # the simulated seconds until the error that `select` names is reached
 BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", SECONDS_TO)
@@ -36,7 +37,7 @@ def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]
     sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
     if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
         place = document.place(("sweep",))
-        raise ConfigError(f"{place}: sweep: must map each key to a list of values, such as seed: [0, 1]")
+        raise ConfigError(f"{place}: sweep: must map each key to a list of values, such as {_example(sweep)}")
     for key, values in sweep.items():
         if not values:
             place = document.place((key,)) if (key,) in document.places else document.place(("sweep", key))
@@ -46,6 +47,14 @@ def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]
         place = document.place(("cases",))
         raise ConfigError(f"{place}: cases: must be a list of mappings of keys to values, such as - {{seed: 1}}")
     return sweep, cases
+
+
+def _example(sweep: Any) -> str:
+    """Return an axis as it should be written: the first that has no list, also one within a mapping, if it can be."""
+    wrong = {key: one for key, one in sweep.items() if not isinstance(one, list)} if isinstance(sweep, dict) else {}
+    key, value = next(iter(flatten(wrong).items()), ("seed", None))
+    axis = f"{key}: {flow(value if isinstance(value, list) else [value])}"
+    return "seed: [0, 1]" if value is None or len(axis) > LONGEST_EXAMPLE else axis
 
 
 def refuse_too_many(

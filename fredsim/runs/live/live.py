@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -229,6 +232,24 @@ def refuse_what_workers_cannot(experiment: Experiment) -> None:
 
 
 @contextmanager
+def interrupts_kept_from_children() -> Iterator[None]:
+    """Block SIGINT in all threads and processes that are started here, and what these start later.
+
+    Ctrl-C in a terminal reaches each process of a command. This one stops the run; workers that it reached would die
+    with a traceback, and the tasks in progress with them.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # whoever starts it later has SIGINT unblocked by that
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def local_cluster(workers: int) -> Iterator[Cluster]:
     """Start a scheduler and `workers` workers on this machine; yield a connection to them.
 
@@ -247,7 +268,7 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
     where = dask.config.get("temporary-directory", None)
     with TemporaryDirectory(prefix="fredsim-", dir=where, ignore_cleanup_errors=True) as scratch:
         try:
-            with dask.config.set({**settings, "temporary-directory": scratch}):
+            with dask.config.set({**settings, "temporary-directory": scratch}), interrupts_kept_from_children():
                 processes = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,

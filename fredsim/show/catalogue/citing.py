@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from fredsim.config.clients import Clients
+from fredsim.config.clients import Clients, StepsBySpeed
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
 from fredsim.config.stages import METHODS
 from fredsim.config.sweep.expansion import Expansion, Source
+from fredsim.data.own import PREFIXES
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
+from fredsim.hyper import Configurable
+from fredsim.plugins.modules import import_named
 from fredsim.runs.folder.results import results_of
 from fredsim.runs.single.opening import open_expansion
 from fredsim.servers.schedules import SCHEDULES
@@ -100,6 +103,17 @@ def _citations(expansion: Expansion) -> Iterator[Cited]:
             if experiment.stages.correction is not None or experiment.stages.reschedule is not None:
                 yield Cited("corrections for stages", METHODS["pipemare"])
         yield from _of_data(experiment)
+        if experiment.loss is not None:
+            yield from _of_own("loss", experiment.loss.name)
+        for metric in experiment.evaluation.metrics:
+            yield from _of_own("metric", metric.name)
+
+
+def _of_own(part: str, name: str) -> Iterator[Cited]:
+    """Yield a function or class of the user's own, with its attribute `citation`; nothing if the name is fredsim's."""
+    if ":" in name:
+        found = import_named(name.removeprefix("torch:").removeprefix("python:"), "package.module:Class")
+        yield Cited(f"{part} {name}", own_text(found, "citation"), own=True)
 
 
 def _of_clients(clients: Clients) -> Iterator[Cited]:
@@ -113,13 +127,16 @@ def _of_clients(clients: Clients) -> Iterator[Cited]:
         yield Cited("control variates", "Karimireddy et al. 2020, SCAFFOLD, arXiv:1910.06378")
     if clients.clip_each_sample:
         yield Cited("clipped samples", "Abadi et al. 2016, Deep learning with differential privacy, arXiv:1607.00133")
+    if isinstance(clients.local_steps, StepsBySpeed):
+        yield Cited("local steps by speed", "Liu et al. 2024, arXiv:2401.09135")
     if clients.fraction < 1:
         yield Cited("fraction of clients", "McMahan et al. 2017, arXiv:1602.05629")
 
 
 def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[Cited]:
     """Yield a class, the classes within it, its schedule, and its weight decay."""
-    citation = own_text(find_class(kind, name), "citation")
+    cls = find_class(kind, name)
+    citation = own_text(cls, "citation")
     if citation or name not in KNOWN[kind]:
         yield Cited(f"{kind} {name}", citation, own=name not in KNOWN[kind])
     inner, rate = hyper.get("inner"), hyper.get("lr")
@@ -130,6 +147,8 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[Cited
         if found:
             yield Cited(f"schedule {rate['name']}", found[1])
         rate = rate.get("then")
+    if isinstance(rate, Mapping) and issubclass(cls, Configurable):  # a plain class takes it as it is
+        yield from _of_own("schedule", str(rate["name"]))
     if name in KNOWN[kind] and hyper.get("weight_decay"):
         yield Cited("weight decay", DECAY)
 
@@ -137,16 +156,23 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[Cited
 def _of_data(experiment: Experiment) -> Iterator[Cited]:
     """Yield the data, its partition and the model, or a problem."""
     if experiment.problem is not None:
-        yield Cited(f"problem {experiment.problem.name}", "")
+        yield from _of_own("problem", experiment.problem.name)
         return
     data, model = experiment.data.name, experiment.model.name
     known = LISTINGS["datasets"]().get(data)
     citation = PUBLISHED_DATA.get(data, known.citation if known else "")
-    if citation or not known:
+    if data.startswith(PREFIXES):
+        yield from _of_own("data", data)
+    elif citation or not known:
         yield Cited(f"data {data}", citation)
+    augment = getattr(experiment.data, "augment", None)
+    if augment is not None and augment.function is not None:
+        yield from _of_own("augmentation", augment.function)
     partition = experiment.clients.partition
     if partition.citation:
         yield Cited(f"partition {getattr(partition, 'name', '')}", partition.citation)
     entry = LISTINGS["models"]().get(model)
-    if entry is None or entry.citation:
-        yield Cited(f"model {model}", entry.citation if entry else "")
+    if entry is None:
+        yield from _of_own("model", model)
+    elif entry.citation:
+        yield Cited(f"model {model}", entry.citation)

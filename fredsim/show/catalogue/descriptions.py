@@ -20,8 +20,9 @@ from fredsim.config.registry import REQUIRED, find_class, is_user_clock
 from fredsim.config.resolution import KIND_OF_KEY
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
+from fredsim.networks.own_problem import METHODS
 from fredsim.plugins.attribute_docs import meanings
-from fredsim.plugins.modules import import_named
+from fredsim.plugins.modules import import_named, parameters_of
 from fredsim.servers.schedules import Constant
 from fredsim.show.catalogue.listing import Entry, default_of, own_text
 from fredsim.show.catalogue.names import names_by_kind
@@ -50,11 +51,12 @@ def _own(name: str) -> str:
     found = import_named(name.removeprefix("torch:"), "package.module:Class")
     text = own_text(found, "idea") or (found.__doc__ or "").strip().partition("\n")[0]
     if not isinstance(found, type):
-        return _signature(
-            f"{name}: {'model' if factory else 'schedule'}", text, found, skipped=() if factory else ("t",)
-        )
-    fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
-    kind = fits[0] if fits else "dispatcher" if is_user_clock(found) else "class"
+        schedule = not factory and next(iter(parameters_of(found) or ()), "") == "t"
+        kind = "model" if factory else "schedule" if schedule else "function"
+        return _signature(f"{name}: {kind}", text, found, skipped=("t",) if schedule else ())
+    kinds: list[tuple[str, tuple[str, ...]]] = [*REQUIRED.items(), ("problem", METHODS)]
+    fits = [kind for kind, methods in kinds if all(callable(getattr(found, one, None)) for one in methods)]
+    kind = "model" if factory else fits[0] if fits else "dispatcher" if is_user_clock(found) else "class"
     if issubclass(found, Configurable):
         return description(kind, name, Entry(text, found.Hyper, own_text(found, "citation")))
     return _signature(f"{name}: {kind}", text, found)

@@ -52,12 +52,13 @@ Entries = Mapping[str, Entry]
 
 
 def own_text(found: Any, name: str) -> str:
-    """Return the text that a class has under a name, such as its citation, or an empty one.
+    """Return the text that a class or a function has under a name, such as its citation, or an empty one.
 
     A user's class does not inherit the text of the class of fredsim's that it is derived from.
     """
-    classes = user_classes(found) or found.__mro__ if isinstance(found, type) else ()
-    return next((str(vars(cls)[name]) for cls in classes if name in vars(cls)), "")
+    owners = (user_classes(found) or found.__mro__) if isinstance(found, type) else (found,)
+    texts = [getattr(one, "__dict__", {}) for one in owners]
+    return next((str(one[name]) for one in texts if name in one), "")
 
 
 def _hyper(model: type[BaseModel]) -> str:
