@@ -25,7 +25,7 @@ from fredsim.data import npy, npy_datasets, on_demand, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import digest_of_named, find_own, load_own
-from fredsim.data.targets import Targets, fitted, with_numbers
+from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import DataError
 from fredsim.networks.initial import DrawnNetwork
@@ -529,10 +529,10 @@ def test_bytes_and_tokens_of_own_classes() -> None:
     assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
     assert data.train.x[7].tolist() == text[7:13].tolist()
     assert data.train.y[7].tolist() == text[8:14].tolist()
-    integers = load_own("python:own_sets:Integers", {}, None, None)
-    expected = abs(10 * sys.modules["own_sets"].Blobs().x[:75]).astype(np.int64)
-    for found in (integers, with_numbers(integers, "own")):
-        assert found.train.x.tolist() == expected.tolist()  # which were no bytes: nothing divides them
+    for numbers in (False, True):
+        integers = load_own("python:own_sets:Integers", {}, None, None, numbers=numbers)
+        expected = abs(10 * sys.modules["own_sets"].Blobs().x[:75]).astype(np.int64)
+        assert integers.train.x.tolist() == expected.tolist()  # which were no bytes: nothing divides them
 
 
 def test_what_a_class_draws_from_shared_generators() -> None:
