@@ -26,8 +26,8 @@ Refused = Callable[[str], ConfigError]
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 NEAR = 1e-5  # how near to 1 the sums of probabilities are
 FORWARD_ONLY = (
-    "fredsim takes gradients at what clients hold, not at the module's own parameters, and calls no such hook; change "
-    "the gradient in forward, by a torch.autograd.Function with setup_context, or by register_hook on a result"
+    "fredsim computes gradients at what clients hold, in ways that need not call such a hook; change the gradient in "
+    "forward, by a torch.autograd.Function with setup_context, or by register_hook on a result"
 )
 
 

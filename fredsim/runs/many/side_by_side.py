@@ -110,7 +110,7 @@ class SideBySide:
         except (MemoryError, FredsimError) as failure:  # as each run would have met it by itself
             error = failure
         now = time.perf_counter()
-        self._pace.all_took(now - self._processed)
+        self._pace.all_took(now - self._processed, max((len(one.held) for one in asked.values()), default=0))
         self._processed = now
         for turns, answer in zip(asked, answers, strict=True):
             if isinstance(answer, MemoryError):

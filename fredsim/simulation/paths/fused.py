@@ -181,7 +181,7 @@ class Fused(Snapshots):
         if self._log is not None:
             counts = 1, received[:n] > 0, theta.nbytes, received[:n]
             self._log.add(schedule.first(n), int(iterations[0]), iterations[:n], staleness[:n], copies=counts)
-        self._pace.took(time.perf_counter() - began)
+        self._pace.took(time.perf_counter() - began, n)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 

@@ -14,9 +14,9 @@ class Pace:
     def __init__(self) -> None:
         self.events = 64
 
-    def took(self, seconds: float) -> None:
-        """Adapt the number: the events of the last time took so long."""
-        if seconds < SLICE / 2:
+    def took(self, seconds: float, events: int) -> None:
+        """Adapt the number: so many events took so long the last time. A row may have cut them short."""
+        if seconds < SLICE / 2 and events >= self.events:
             self.events *= 2
         elif seconds > SLICE and self.events > 1:
             self.events //= 2
@@ -25,9 +25,9 @@ class Pace:
 class SharedPace(Pace):
     """That of runs side by side, which wait for each other: what one of them takes says nothing."""
 
-    def took(self, seconds: float) -> None:
+    def took(self, seconds: float, events: int) -> None:
         """Leave the number as it is."""
 
-    def all_took(self, seconds: float) -> None:
-        """Adapt the number: the events that all runs processed last took so long."""
-        super().took(seconds)
+    def all_took(self, seconds: float, events: int) -> None:
+        """Adapt the number: the events that all runs processed last, so many of one run at most, took so long."""
+        super().took(seconds, events)

@@ -109,7 +109,7 @@ class Scheduled(Simulation):
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
         self.iteration = begin + n
-        self._parts.pace.took(time.perf_counter() - started)
+        self._parts.pace.took(time.perf_counter() - started, n)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 

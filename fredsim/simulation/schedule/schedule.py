@@ -105,10 +105,10 @@ def assign_slots(schedule: Schedule, *, wait: bool) -> tuple[Integers, int]:
 def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     """Return each event's places: of its gradient's parameters, and of those fetched after it; int64 (T,) each.
 
-    A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
-    −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
+    A place is an array (P,); the third value is the number of places. A fetch that is never used has place −1. Place 0
+    keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
-    from fredsim.jit.places import give_out  # only runs on a device need it, and numba's import takes half a second
+    from fredsim.jit.places import give_out  # only the path queued needs it, and numba's import takes half a second
 
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     begun, following = np.ascontiguousarray(schedule.begun), next_arrivals(schedule)
