@@ -178,6 +178,7 @@ def test_what_is_refused(small_yaml: Path, command: Command, refused: Refused, m
     command("run", small_yaml, "--quiet", "--out", "single")
     refused("report", "single", "--by", "server.rl", says=("'server.rl' is no key", "did you mean 'server.lr'?"))
     refused("report", "single", "-o", "single/config.yaml/report.html", says=("report.html: cannot be written",))
+    refused("report", "single", "-o", "single.PDF", says=("single.PDF: a report is a page of HTML", "ends in .html"))
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     refused("report", "single", says=("needs plotly", 'pip install -c constraints.txt -e ".[report]"'))
     assert not Path("report.html").exists()

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from fredsim.config.document import Document, read_document
-from fredsim.errors import needs
+from fredsim.errors import OutputError, needs
 from fredsim.runs.folder.results import Result, load, nothing_ended
 from fredsim.show.distinct import distinct
 from fredsim.show.escaping import escape_html
@@ -25,6 +25,8 @@ from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["report"]
 
+#: How names of other kinds of files end, which somebody may expect a report to be.
+OTHERS = (".pdf", ".png", ".svg", ".md", ".csv", ".json", ".ipynb", ".docx")
 #: The page's own scripts, in their order. They are one script, whose SHA-256 the page's policy has.
 SCRIPTS = ("page", "legend", "ticks", "figures", "hover", "filters", "runs", "explore", "parallel")
 #: How plotly.js begins and ends: it is a function, the last argument of the one that calls it.
@@ -45,8 +47,10 @@ def report(
 
     `by` and `panel` are dotted keys of the experiments (fredsim.show.plots.groups); `log`: the y axis of curves is
     logarithmic at first. Raises ConfigError if plotly is missing or no run has a key, OutputError if results cannot be
-    read or the file cannot be written.
+    read, or the file cannot be written or has the name of something else.
     """
+    if path.suffix.lower() in OTHERS:
+        raise OutputError(f"{path}: a report is a page of HTML; give a name that ends in .html")
     program = _plotly()
     results: list[Result] = []
     failures: list[tuple[str, str]] = []
