@@ -204,6 +204,7 @@ class Driver:
         """Copy from the device to an array, once all that was queued is done."""
         self.use()
         if values.nbytes:
+            _check(*cuda.cuStreamSynchronize(STREAM))  # memory of the host at an address of the device's is not awaited
             _check(*cuda.cuMemcpyDtoH(values.__array_interface__["data"][0], address, values.nbytes))
 
 
