@@ -16,6 +16,13 @@ def dense(classes: int, shape: tuple[int, ...], hidden: int = 16) -> nn.Sequenti
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
+def tried(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    """Has done a backward pass before."""
+    module = dense(classes, shape)
+    module(torch.ones(2, *shape)).sum().backward()
+    return module
+
+
 def images(channels: int = 4) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * channels, 10))
 

@@ -39,6 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "filters of one channel": {"model": {"name": "torch:own_modules:images", "numerics": "native", "channels": 16}},
     "filters in another order": {"model": {"name": "torch:own_modules:filters", "numerics": "native"}},
     "three at once": {"window": 3},
+    "three at once, filters": {"model": {"name": "torch:own_modules:filters", "numerics": "native"}, "window": 3},
     "no waiting": {"dispatcher": {"wait": False}},
     "a gate that needs a mean": GATED,
     "a clock": {"dispatcher": {"name": "clock"}},
@@ -121,6 +122,12 @@ def test_the_summary_says_what_keeps_a_run_from_a_faster_path(
     summary = simulate(experiment("asgd") | {"iterations": 2} | changes).summary
     assert summary["path"] == path
     assert summary["path_why"].startswith(why)
+
+
+def test_what_a_factory_has_left_in_gradients_is_not_added_to(simulate: Simulate) -> None:
+    base = experiment("asgd")
+    other = base | {"model": {"name": "torch:own_modules:tried", "numerics": "native"}}
+    assert simulate(other).summary["digest"] == simulate(base).summary["digest"]
 
 
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
