@@ -378,6 +378,11 @@ class Failing(Blobs):
         raise RuntimeError("no such corpus")
 
 
+class Asking(Blobs):
+    def __init__(self, split):
+        super().__init__()
+
+
 number = 5
 '''
 

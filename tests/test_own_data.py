@@ -751,6 +751,7 @@ def test_keys_of_own_classes(refused: Refused) -> None:
     refused("run", "own.yaml", name, "data.train=80", "data.validation=11", says=["overlap: the training part has 90"])
     refused("run", "own.yaml", name, "data.scale=all", says=["data.scale"])
     refused("run", "own.yaml", name, f"data.sha256={'a' * 64}", says=["that data names, None, is not data.sha256, aaa"])
+    refused("run", "own.yaml", "data.name=python:own_sets:Asking", says=["data.split: is required"])
     name = "data.name=python:own_sets:WithValidation"
     refused("run", "own.yaml", name, "data.validation=31", says=["data.validation is 31; there are 30 such rows"])
     refused("run", "own.yaml", "data={name: 'python:nothing'}", says=["must have the form python:package.module:Class"])

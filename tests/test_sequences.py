@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fredsim.config.data import Modular
 from fredsim.data.datasets import Dataset, load_dataset, normalized
 from fredsim.data.problems import modular
 from fredsim.data.sequences import IGNORED
@@ -44,6 +45,13 @@ def test_sums_are_all_sums_in_the_order_of_their_keys(p: int, terms: int, seed: 
 def test_more_sums_than_there_are() -> None:
     with pytest.raises(ConfigError, match=r"data.train 20 and data.validation 6 are more than the 25 sums of data.p 5"):
         modular(5, 2, 0, 20, 6)
+
+
+def test_how_many_sums_there_are_by_default() -> None:
+    sums = {(2, 1): (1, 0), (2, 2): (2, 1), (5, 2): (12, 6)}
+    for (p, terms), counts in sums.items():
+        found = Modular(name="modular", p=p, terms=terms).resolved()
+        assert (found.train, found.validation) == counts
 
 
 def test_a_text_is_rows_of_characters_and_what_follows(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Least squares and a quadratic: kernels against the oracle, gradients and gaps against formulas in float64."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from fredsim.compute import objectives
 from fredsim.compute.engines import Engine
 from fredsim.config.choices import Backend
+from fredsim.config.data import LeastSquares
 from fredsim.data.problems import Quadratic, least_squares, quadratic
 from fredsim.data.squares import draw_rows
+from fredsim.errors import ConfigError
 from fredsim.networks.linear import Linear
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
@@ -91,6 +94,17 @@ def test_more_minibatches_than_a_grid_has_blocks(
     some = [0, 1, *range(batches - 6, batches)]
     expected, _ = one.gradients([two[number % 2] for number in some], tasks[some])
     assert np.asarray(found)[some].tobytes() == np.asarray(expected).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("validation", "says"),
+    [(1, "2³² rows are too many"), (0, "4,294,967,295 rows take 120 GB, and this machine has")],
+)
+def test_rows_that_are_too_many(validation: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.system.memory.machine_memory", lambda: 2**30)
+    rows = LeastSquares(name="least_squares", train=2**32 - 1, validation=validation, columns=1)
+    with pytest.raises(ConfigError, match=says):
+        rows.load(tmp_path, 0)
 
 
 def test_least_squares_against_formulas() -> None:

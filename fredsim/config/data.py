@@ -271,7 +271,7 @@ class Modular(AnyData):
     def resolved(self) -> Self:
         """Fill in the numbers of rows."""
         count = self.p**self.terms
-        train = max(1, count // 2) if self.train is None else self.train
+        train = count // 2 if self.train is None else self.train
         validation = max(0, count - train) // 2 if self.validation is None else self.validation
         return self.model_copy(update={"train": train, "validation": validation})
 
