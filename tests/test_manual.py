@@ -159,6 +159,12 @@ def test_every_link_leads_somewhere(document: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
+def test_every_picture_of_the_results_stands_on_a_page() -> None:
+    results = ROOT / "results/reference"
+    known = {(page.parent / link).resolve() for page in results.rglob("*.md") for link in links(page)}
+    assert [path for path in results.rglob("*.png") if path not in known] == []
+
+
 def test_every_page_belongs_to_a_part_of_the_manual() -> None:
     parts = re.split(r"^## ", page("index.md"), flags=re.MULTILINE)[1:]
     entries = [re.findall(r"^- \[(.+)\]\((.*)\)\\\n  (\S.*[.?])$", part, re.MULTILINE) for part in parts]
