@@ -14,6 +14,7 @@ import pytest
 from fredsim.compute.storage import Pool
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
+from fredsim.jit.team import Team
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -149,16 +150,19 @@ def test_what_clients_hold_may_exceed_the_memory(simulate: Simulate) -> None:
         simulate(base | {"model": base["model"] | {"hidden": 1000}})
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=["1", "3", "3 of PyTorch"])
 def operations(request: pytest.FixtureRequest) -> Iterator[NumbaOperations]:
-    found = NumbaOperations(request.param)
+    from fredsim.native.threads import pytorch_team
+
+    threads = int(request.param[0])
+    found = NumbaOperations(threads, pytorch_team(threads) if "PyTorch" in request.param else None)
     yield found
     found.close()
 
 
 @pytest.mark.parametrize("rule", [ASGD.rule, Adam.rule])
 def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations) -> None:
-    rng, sizes = np.random.default_rng(0), (1, 0, 5000, 17, 4096)
+    rng, sizes = np.random.default_rng(0), (1, 0, 30_000, 17, 4096)  # enough for several threads
     size = sum(sizes)
     arrays = [np.abs(rng.normal(size=size)).astype(np.float32) for _ in range(1 + len(rule.state))]
     parts = [rng.normal(size=n).astype(np.float32) for n in sizes]
@@ -173,6 +177,22 @@ def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations) -> None:
     assert not out[size:].any()
     parts[3][16] = np.inf
     assert not update([part.ctypes.data for part in parts], coefficients, None)
+
+
+def test_a_rule_is_applied_by_pytorchs_threads(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fredsim.native import threads
+
+    teams: list[Team] = []
+    make = threads.pytorch_team
+
+    def made(size: int) -> Team:
+        teams.append(make(size))
+        return teams[-1]
+
+    monkeypatch.setattr(threads, "pytorch_team", made)
+    found = [simulate(experiment("a rule with state") | {"threads": size}) for size in (1, 2)]
+    assert all(team.seconds > 0 for team in teams)
+    assert [one.summary["path"] for one in found] == ["queued"] * 2
 
 
 def test_arrays_are_taken_when_they_are_read() -> None:

@@ -1,5 +1,6 @@
 """A team of threads: each reads what the others wrote before a barrier. It ends, also after an interrupt."""
 
+import ctypes
 import threading
 import time
 
@@ -42,6 +43,40 @@ def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
             team.run_alone(ring, ring.pack(rounds=rounds, values=values, found=found))
             np.testing.assert_array_equal(found[:, 0], 1000 * np.arange(rounds))
             time.sleep(pause)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_threads_of_pytorch_meet_too(size: int) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    from fredsim.native.threads import LIBRARY, pytorch_team
+
+    team = pytorch_team(size)
+    if not hasattr(ctypes.CDLL(str(LIBRARY)), "GOMP_parallel"):
+        assert team.size == 1
+        pytest.skip("this PyTorch does not use GCC's OpenMP")
+    assert team.size == size
+    ring = make_module(RING, "a test's ring").ring
+    before, known = torch.get_num_threads(), threading.active_count()
+    for rounds in (1, 2, 100):
+        torch.ones(200_000).mul_(2)  # on these threads
+        values, found = np.full(size, -1), np.full((rounds, size), -1)
+        team.run(ring, ring.pack(rounds=rounds, values=values, found=found))
+        expected = 1000 * np.arange(rounds)[:, None] + (np.arange(size) + 1) % size
+        np.testing.assert_array_equal(found, expected)
+    assert (torch.get_num_threads(), threading.active_count()) == (before, known)
+    assert team.seconds > 0
+    team.close()
+
+
+def test_without_gccs_openmp_one_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    from fredsim.native import threads
+
+    assert threads.pytorch_team(1).size == 1
+    monkeypatch.setattr(threads, "LIBRARY", "nowhere.so")
+    assert threads.pytorch_team(3).size == 1
+    monkeypatch.setattr(threads, "CDLL", lambda _: object())  # a library without these functions
+    assert threads.pytorch_team(3).size == 1
 
 
 def test_teams_side_by_side() -> None:

@@ -27,13 +27,13 @@ ONE_THREAD_FLOATS = 2**19
 class NumbaOperations:
     """Operations on whole float32 arrays, on a team of threads; `threads` None means one thread per processor.
 
-    The bits are those of fredsim.numerics.operations.NumpyOperations.
+    A `team` that is given is used instead. The bits are those of fredsim.numerics.operations.NumpyOperations.
     """
 
     device_name: str | None = None
 
-    def __init__(self, threads: int | None) -> None:
-        self._team = Team(threads or default_threads())
+    def __init__(self, threads: int | None, team: Team | None = None) -> None:
+        self._team = team or Team(threads or default_threads())
         self.threads = self._team.size
         self.ternary: Ternary = NumbaTernary(self._team)
         self.draw: Draw = NumbaDraws(self._team).draw

@@ -90,8 +90,7 @@ def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, 
             return on_device(network, dataset, mu, threads, cast(Any, operations()), WindowsExecutor)
         from fredsim.native.engine import make_engine as native
 
-        # PyTorch's threads spin between its operations: a second thread of ours would take processors from them.
-        return native(network, dataset, mu, threads, make_operations(backend, 1))
+        return native(network, dataset, mu, threads, _beside_pytorch(backend, threads or default_threads()))
     engine = _of_graph(backend, network.graph, dataset, mu, threads)
     if (running := network.graph.running) is not None:
         engine.statistics = Statistics(network.statistics(), running.served)
@@ -108,6 +107,16 @@ def _of_graph(backend: Backend, graph: Graph, dataset: Dataset, mu: int, threads
     from fredsim.kernels.backend import make_engine as numba
 
     return numba(graph, dataset, mu, threads)
+
+
+def _beside_pytorch(backend: Backend, threads: int) -> BackendOperations:
+    """Return a backend's operations for servers, on PyTorch's own threads."""
+    if backend == "numpy":
+        return make_operations(backend, threads)
+    from fredsim.kernels.arrays.operations import NumbaOperations
+    from fredsim.native.threads import pytorch_team
+
+    return NumbaOperations(threads, pytorch_team(threads))
 
 
 def make_operations(backend: Backend, threads: int | None) -> BackendOperations:
