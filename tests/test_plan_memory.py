@@ -76,8 +76,8 @@ def test_the_estimate_is_what_a_run_takes(name: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
     Path("sized.py").write_text(MODULES, encoding="utf-8")
-    count = CASES[name]["clients"]["count"]
-    experiment = {"iterations": 4 * count, "data": {"name": "digits"}, "threads": 1, **CASES[name]}
+    every = {"dispatcher": {"name": "round_robin"}, "iterations": 4 + CASES[name]["clients"]["count"]}
+    experiment = {"data": {"name": "digits"}, "threads": 1, **every, **CASES[name]}
     Path("sized.yaml").write_text(dump_yaml(experiment), encoding="utf-8")
     found = re.search(r" versions +([\d.]+) ([kMG]B) ", in_a_process(["plan", "sized.yaml"]))
     assert found is not None  # and kernels are compiled by now, which takes memory
