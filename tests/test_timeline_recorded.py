@@ -147,6 +147,8 @@ def test_figures_of_events_need_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("{name: a, kind: waits, from: -1}", "figures.0.from: is -1"),
         ("{name: a, kind: waits, from: 3, to: 2}", "figures.0.to: is 2; it must be above `from`, which is 3"),
         ("{name: a, kind: waits, clients: 2-0}", "figures.0.clients: is '2-0'; it must be ids and ranges"),
+        ("{name: a, kind: waits, clients: '1_0'}", "figures.0.clients: is '1_0'; it must be ids and ranges"),
+        ("{name: a, kind: waits, clients: '0-10000000'}", "clients: is '0-10000000'; it must be ids and ranges"),
         ("{name: a, frm: 1}", "figures.0.frm: unknown key; did you mean 'from'?"),
     ):
         refused("run", "real.yaml", f"figures=[{figure}]", says=(says,))
