@@ -566,9 +566,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     ),
     "other channels": (lambda: images(nn.Conv2d(3, 2, 3), outputs=48), IMAGE,
                        "failed on samples of shape (n, 2, 8, 6): RuntimeError: Given groups=1, weight of size [2, 3,"),
+    "channels last": (lambda: images(nn.Conv2d(3, 2, 3), outputs=48), (8, 6, 3),
+                      "but got 8 channels instead; if the channels are last, save them first: x.transpose(0, 3, 1, 2)"),
 }  # fmt: skip
 #: What PyTorch would not compute either.
-NOWHERE = ("padding_idx", "two outputs", "a dictionary", "no parameters", "double", "an error", "other channels")
+NOWHERE = (
+    "padding_idx", "two outputs", "a dictionary", "no parameters", "double", "an error", "other channels",
+    "channels last",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

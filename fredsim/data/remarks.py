@@ -8,11 +8,11 @@ import numpy as np
 
 from fredsim.data.datasets import Dataset
 from fredsim.data.on_demand import OnDemand
+from fredsim.plugins.failures import channels_remedy
 
 __all__ = ["about_channels", "about_images", "about_labels", "about_samples"]
 
 MOST_NAMED = 5  # the most labels that a remark names
-CHANNELS = (1, 3, 4)  # how many an image mostly has
 FEW = 100  # test rows may be training rows, too, up to one of so many: large collections of images have a few
 
 
@@ -65,9 +65,9 @@ def about_channels(name: str, shape: tuple[int, ...], numbers: int) -> Iterator[
 
 def about_images(name: str, shape: tuple[int, ...], key: str) -> Iterator[str]:
     """Yield a remark if images of this shape seem to have their channels last; `key`: that of what takes them first."""
-    if len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS and shape[2] < shape[1]:
+    if remedy := channels_remedy(shape):
         what = f"a sample has the shape {shape}, which {key} takes as {shape[0]} channels of {shape[1]}×{shape[2]}"
-        yield f"{name}: {what}; if the channels are last, save them first: x.transpose(0, 3, 1, 2)"
+        yield f"{name}: {what}{remedy}"
 
 
 def _listed(labels: Sequence[int]) -> str:

@@ -9,19 +9,20 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 __all__ = [
-    "LIBRARIES", "briefly", "calling_line", "described", "failed_on", "failing", "is_interrupt", "line_of",
-    "message_of", "said", "where_defined",
+    "LIBRARIES", "briefly", "calling_line", "channels_remedy", "described", "failed_on", "failing", "is_interrupt",
+    "line_of", "message_of", "said", "where_defined",
 ]  # fmt: skip
 
 #: The folders of Python's own modules and of installed packages.
 LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+CHANNELS = (1, 3, 4)  # how many an image mostly has
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -81,12 +82,19 @@ def briefly(error: BaseException) -> str:
     return f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
 
 
-def failed_on(shape: Iterable[int], error: BaseException) -> str:
+def failed_on(shape: Sequence[int], error: BaseException) -> str:
     """Return that a PyTorch module failed on samples of a shape, and why, in a line."""
     text = message_of(error).strip().partition("\n")[0].strip()
     if "scalar types: Long" in text:  # of an embedding
         text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
+    text = f"{text}{channels_remedy(shape)}"
     return f"failed on samples of shape ({', '.join(map(str, ('n', *shape)))}): {type(error).__name__}: {text}"
+
+
+def channels_remedy(shape: Sequence[int]) -> str:
+    """Return how to save images of this shape if they seem to have their channels last, after a semicolon; or ""."""
+    seems = len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS and shape[2] < shape[1]
+    return "; if the channels are last, save them first: x.transpose(0, 3, 1, 2)" if seems else ""
 
 
 def line_of(error: BaseException) -> str:
