@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import HAS_CUDA
@@ -131,3 +132,16 @@ def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_expe
     assert found["jobs 1"] == found["jobs device"]
     assert found["jobs 1"][0] == found["cuda"][0]
     assert found["cuda"] == [found["numba"][0], "queued", "Stub"]
+
+
+def test_memory_of_which_the_host_has_less() -> None:
+    """A device's memory has addresses on the host, and takes none of its memory."""
+    from cuda.bindings import driver
+
+    from fredsim.cuda.array import DeviceArray
+    from fredsim.cuda.driver import Allocated
+
+    memory = Allocated(2**45, (driver.CUresult.CUDA_SUCCESS, 4096), MemoryError(), lambda: None)
+    array = DeviceArray(memory, memory.shadow.view(np.float32).reshape(-1, 2**20))
+    assert array[3:5, 7:].address == 4096 + 4 * (3 * 2**20 + 7)
+    assert array[-1, -1].address == 4096 + 2**45 - 4
