@@ -174,12 +174,15 @@ def by_torch(clients: int, mu: int, network: list[int] | str, seconds: float) ->
 
 
 def rate(advance: Callable[[], int], seconds: float) -> float:
-    """Return iterations a second: of as many calls as take so many seconds, after one that is not counted."""
+    """Return iterations a second, of two times the better: of as many calls as take so many seconds, after one more."""
     advance()
-    begin, done = time.perf_counter(), 0
-    while (took := time.perf_counter() - begin) < seconds:
-        done += advance()
-    return done / took
+    best = 0.0
+    for _ in range(2):
+        begin, done = time.perf_counter(), 0
+        while (took := time.perf_counter() - begin) < seconds:
+            done += advance()
+        best = max(best, done / took)
+    return best
 
 
 PEERS: dict[str, Callable[[int, int, Any, float], float]] = {"jax": by_jax, "torch": by_torch}

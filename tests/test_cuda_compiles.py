@@ -5,6 +5,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tests.servers.conftest import build
 from tests.servers.variants import VARIANTS
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVIDIA's cuda-bindings are not installed")
+
+from cuda.bindings import nvrtc as library
 
 from fredsim.cuda import nvrtc
 from fredsim.cuda.kernels import FAMILIES, FOLDER, Unit, unit_of
@@ -68,10 +71,11 @@ def units(capability: int) -> Iterator[Unit]:
 
 
 class Compiled(NamedTuple):
-    """The PTX of every unit for a device, by what it is of."""
+    """The PTX of every unit for a device, by what it is of, and what the compiler says."""
 
     capability: int
     texts: Mapping[str, str]
+    said: str
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +92,18 @@ def compiled(request: pytest.FixtureRequest, needs_nvrtc: None) -> Compiled:
     """The PTX for a device."""
     del needs_nvrtc
     texts: dict[str, str] = {}
-    for unit in units(request.param):
-        text = nvrtc.compile_unit(unit, request.param).ptx.decode()
-        texts[unit.purpose] = texts.get(unit.purpose, "") + text  # a rule has several units
-    return Compiled(request.param, texts)
+    said, destroy = b"", library.nvrtcDestroyProgram
+
+    def noted(program: Any) -> Any:
+        nonlocal said
+        said += nvrtc._text(program, library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog).rstrip(b"\0")
+        return destroy(program)
+
+    with patch.object(library, "nvrtcDestroyProgram", noted):
+        for unit in units(request.param):
+            text = nvrtc.compile_unit(unit, request.param).ptx.decode()
+            texts[unit.purpose] = texts.get(unit.purpose, "") + text  # a rule has several units
+    return Compiled(request.param, texts, said.decode())
 
 
 def inexact(text: str) -> set[str]:
@@ -125,6 +137,11 @@ def test_every_kernel_of_the_sources_compiles(compiled: Compiled) -> None:
     assert found == {name for unit in units(compiled.capability) for name in unit.kernels}
     written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.rglob("*.cu")]
     assert len(found) == sum(written) > 30
+
+
+def test_what_the_compiler_warns_of(compiled: Compiled) -> None:
+    """Only of arguments that a rule does not use (177)."""
+    assert set(re.findall(r"warning #(\d+)", compiled.said)) <= {"177"}
 
 
 def of_other_letters(θ: Any, g: Any, η: Any) -> Any:

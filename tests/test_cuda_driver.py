@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import HAS_CUDA
@@ -60,6 +61,13 @@ for backend in ("cuda", "numba"):  # of the stub's room, 4.5 MiB are for what cl
     found[f"large {backend}"] = result.summary["digest"]
 found["on the host"] = [*sizes]
 found["streams"] = machine().streams(2)
+held = empty(2, on_host=True)
+held[...] = 2.0
+found["in order"] = [np.asarray(held).tolist()]
+sums = held + 1.0
+del held  # which the sum has yet to read
+found["in order"].append(np.asarray(sums).tolist())
+del sums
 live, arrays = ctypes.CDLL("libcuda.so.1").stub_live, [empty(9), empty(9, on_host=True)]
 before, thread = live(), threading.Thread(target=arrays.clear)
 thread.start()
@@ -74,14 +82,15 @@ needs_stub = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a process whose driver is the stub."""
     from fredsim.cuda.emulation import compiler
 
-    words = [str(compiler()), "-shared", "-fPIC", str(STUB), "-o", str(tmp_path / "libcuda.so.1"), "-ldl"]
+    folder = tmp_path_factory.mktemp("driver")
+    words = [str(compiler()), "-shared", "-fPIC", str(STUB), "-o", str(folder / "libcuda.so.1"), "-ldl"]
     subprocess.run(words, check=True)
-    paths = str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")
+    paths = str(folder), os.environ.get("LD_LIBRARY_PATH", "")
     return {**os.environ, "FREDSIM_EMULATE": "0", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
 
 
@@ -123,6 +132,7 @@ def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_expe
     assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
     assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
     assert found["streams"] == [256, 512]
+    assert found["in order"] == [[2.0, 2.0], [3.0, 3.0]]
     assert found["freed by another thread"] == 2
     assert found["large cuda"] == found["large numba"]
     stride = -(-(65 * 2000 + 2001 * 10) // 32) * 32
@@ -131,3 +141,16 @@ def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_expe
     assert found["jobs 1"] == found["jobs device"]
     assert found["jobs 1"][0] == found["cuda"][0]
     assert found["cuda"] == [found["numba"][0], "queued", "Stub"]
+
+
+def test_memory_of_which_the_host_has_less() -> None:
+    """A device's memory has addresses on the host, and takes none of its memory."""
+    from cuda.bindings import driver
+
+    from fredsim.cuda.array import DeviceArray
+    from fredsim.cuda.driver import Allocated
+
+    memory = Allocated(2**45, (driver.CUresult.CUDA_SUCCESS, 4096), MemoryError(), lambda: None)
+    array = DeviceArray(memory, memory.shadow.view(np.float32).reshape(-1, 2**20))
+    assert array[3:5, 7:].address == 4096 + 4 * (3 * 2**20 + 7)
+    assert array[-1, -1].address == 4096 + 2**45 - 4

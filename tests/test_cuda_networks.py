@@ -3,6 +3,8 @@
 import ctypes
 import gc
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -376,6 +378,11 @@ REFUSED: dict[str, tuple[Graph, int, str]] = {
     "samples of a norm": (network((1, 2, 2), BatchNorm()), 2049, "BatchNorm of more than 2048 samples: give"),
     "numbers": (network((2**16,), Relu()), 2**15, "32768 samples have 2,147,483,648 numbers at one place of the"),
     "samples": (network((1, 2, 2), GroupNorm(1)), 65_536, "takes no minibatches of 65,536 samples here: give"),
+    "samples of a parameter": (
+        network((1,), Parameter((1,))),
+        2**21 - 7,
+        "takes no minibatches of 2,097,145 samples here",
+    ),
 }
 
 
@@ -400,9 +407,39 @@ def test_what_is_just_not_refused() -> None:
     for sample, operators, mu in (
         ((8184, 2), [Linear(1)], 2), ((1, 8185, 1), [Conv2d(1, (2, 1))], 2), ((1, 2, 2), [BatchNorm()], 2048),
         ((1, 2, 2), [GroupNorm(1)], 65_535), ((2**15,), [Relu()], 2**16 - 2**7),
+        ((1,), [Parameter((1,))], 2**21 - 8),
     ):  # fmt: skip
         graph = network(sample, *operators)
         assert can_compute(graph, floats(graph), mu)
+
+
+#: A process of which a sum beyond the end of an array is the end.
+MANY_SAMPLES = """
+import sys
+import numpy as np
+from fredsim.cuda import emulation
+
+emulation.FLAGS += ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
+from fredsim.cuda.array import empty, upload
+from fredsim.cuda.kernels import unit_of
+from fredsim.cuda.launches import launch
+from fredsim.cuda.machines import machine
+
+mu, out = 2**20 + 3, empty(1)
+errors = np.zeros(mu, np.float32)
+errors[[5, 2**19, 2**20, mu - 1]] = 1
+x, errors = upload(np.zeros(mu, np.int32)), upload(errors)
+kernel = machine().load(unit_of("networks/embedding"))["mean_of_rows"]
+sizes = {"mu": mu, "places": 1, "rows": 1, "width": 1, "untrained": -1}
+launch(machine(), kernel, (1, 1, 1), x=x.address, errors=errors.address, out=out.address, **sizes)
+sys.exit(int(np.asarray(out)[0] != np.float32(4) / np.float32(mu)))
+"""
+
+
+@pytest.mark.skipif(not EMULATED, reason="on a device nothing looks at the bounds of arrays")
+def test_an_embedding_of_more_than_a_million_samples() -> None:
+    """Sums of 2^20 samples wait for others in the tree: of a few errors that are 1, and all others 0."""
+    assert subprocess.run([sys.executable, "-c", MANY_SAMPLES], check=False).returncode == 0
 
 
 def test_whole_numbers_that_are_no_rows() -> None:

@@ -28,6 +28,9 @@ NO_DEVICE = (
 UNUSABLE = "backend is cuda, and {} cannot be used ({}): leave backend out"
 #: Launches, copies and allocations are all in order on the default stream.
 STREAM = cuda.CUstream(0)
+#: The shadow of all memory: the addresses of more bytes than any device has, with no memory behind them, as nobody
+#: reads a shadow. So much of the host's memory would be refused where the device has more.
+ADDRESSES = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), (2**46,), (1,), writeable=False)
 
 
 class Allocated:
@@ -44,7 +47,7 @@ class Allocated:
             raise lack
         _check(code)
         self.address, self._use = int(pointer), use
-        self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
+        self.shadow = ADDRESSES[:size]
 
     def __del__(self) -> None:
         if hasattr(self, "address"):

@@ -73,7 +73,7 @@ class Machine(Protocol):
         """Copy `size` bytes from one address to another, in order with what is queued."""
 
     def upload(self, values: NDArray[Any], address: int) -> None:
-        """Copy a contiguous array of the host to an address."""
+        """Copy a contiguous array of the host to an address of the device's memory, in order with what is queued."""
 
     def download(self, address: int, values: NDArray[Any]) -> None:
         """Copy from an address to a contiguous array of the host, once all that was queued is done."""

@@ -25,8 +25,8 @@ __all__ = ["THREADS", "Choice", "Given", "Place", "Step", "Steps", "Value", "blo
 
 #: The threads of a block of kernels that have an element a thread.
 THREADS = 128
-#: The most blocks of a launch along its second axis.
-MOST_BLOCKS = 65_535
+#: The most blocks of a launch along its second axis, and the most sums over groups of samples that sources/tree.h adds.
+MOST_BLOCKS, MOST_GROUPS = 65_535, 2**21 - 8
 #: The most sums over groups of samples, of one minibatch, for which groups are small.
 MOST_SUMS = 2**21
 
@@ -129,12 +129,15 @@ class Steps:
 
         Raises ConfigError if it has more blocks than a device takes, as those of very large minibatches.
         """
-        if max(choice.blocks[1] for choice in choices) > MOST_BLOCKS:
+        self._check(max(choice.blocks[1] for choice in choices), MOST_BLOCKS)
+        self.steps.append(Step(choices, fields))
+        self._touch(fields)
+
+    def _check(self, count: int, most: int) -> None:
+        if count > most:
             raise ConfigError(
                 f"backend is cuda, which takes no minibatches of {self.mu:,} samples here: give backend numba"
             )
-        self.steps.append(Step(choices, fields))
-        self._touch(fields)
 
     def _touch(self, fields: dict[str, Any]) -> None:
         now = len(self.steps) - 1
@@ -206,6 +209,7 @@ class Steps:
             at += tensor.size
 
     def _mean(self, sums: Buffer | Place, tensors: Sequence[Tensor], groups: int, count: int) -> None:
+        self._check(groups, MOST_GROUPS)
         self.written |= {tensor.name for tensor in tensors}
         number = sum(tensor.size for tensor in tensors)
         self.step(

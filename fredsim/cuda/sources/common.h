@@ -19,9 +19,8 @@ typedef unsigned char u8;
 #define KERNEL(name, Arguments, threads, bytes)                                           \
   extern "C" __global__ void __launch_bounds__(threads, threads < 64 ? 1 : 384 / threads) \
       name(const __grid_constant__ Arguments p)
-#define SHARED(type, name)                                        \
-  extern __shared__ __align__(16) unsigned char shared_memory[]; \
-  type* const name = (type*)shared_memory
+extern __shared__ __align__(16) unsigned char shared_memory[];
+#define SHARED(type, name) type* const name = (type*)shared_memory
 #define UNROLL _Pragma("unroll")
 #define UNROLL_LITTLE _Pragma("unroll 4")
 #define UNROLL_NOT _Pragma("unroll 1")

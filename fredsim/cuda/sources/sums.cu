@@ -49,7 +49,7 @@ struct Look {
 
 KERNEL(find_infinite, Look, 128, 0) {  // sets `found` if an element is not finite
   const i64 i = blockIdx.x * (i64)128 + threadIdx.x;
-  if (i < p.n && p.array[i] * 0.0f != 0.0f) p.found[0] = 1;
+  if (i < p.n && p.array[i] * 0.0f != 0.0f) raise(p.found, 1);
 }
 
 KERNEL(find_largest, Look, 128, 0) {  // raises `found` to the bits of max|x|; a NaN's are larger than all others

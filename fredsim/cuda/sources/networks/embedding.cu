@@ -42,7 +42,7 @@ KERNEL(mean_of_rows, Embedding, 128, 0) {
   for (int i = threadIdx.x; i < p.mu * p.places; i += 128) occurs = occurs || p.x[first + i] == row;
   occurs = barrier_or(occurs);
   for (int column = threadIdx.x; column < p.width; column += 128) {
-    float waiting[20], total = 0.0f;
+    float waiting[32], total = 0.0f;  // of any µ
     for (int m = 0; occurs && m < p.mu; m++) {
       const i64 sample = first + (i64)m * p.places;
       float sum = sum_of_places(p, p.x + sample, p.errors + sample * p.width, row, column);
