@@ -637,3 +637,55 @@ class Neighbours(Own):
 
 def lazy_buffers() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LazyBatchNorm1d(affine=False))
+
+
+def _negated(t: Any) -> Any:
+    """Return the same numbers as a view of negated ones."""
+    found = torch.complex(torch.zeros_like(t), -t).conj().imag
+    assert found.is_neg()
+    return found
+
+
+class Handed(nn.Module):
+    """A dense layer whose outputs are handed over in an odd way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.dense, self.how = nn.Linear(64, 10), how
+        self.room: Any = None
+
+    def forward(self, x: Any) -> Any:
+        if self.how == "differentiated":  # as by a module whose outputs are gradients by its inputs
+            with torch.enable_grad():
+                return self.dense(x.flatten(1).requires_grad_())
+        found = self.dense(x.flatten(1))
+        if self.how == "negated":
+            return _negated(found)
+        if self.training or torch.is_grad_enabled():
+            return found
+        if self.room is None or len(self.room) < len(found):
+            self.room = torch.empty_like(found)
+        return self.room[: len(found)].copy_(found)
+
+
+def handed_loss(output: Any, y: Any, how: str = "float32") -> Any:
+    """Return each sample's loss, handed over in an odd way."""
+    each = nn.functional.cross_entropy(output, y, reduction="none")
+    return _negated(each) if how == "negated" else each.to(getattr(torch, how))
+
+
+class Stretched(nn.Module):
+    """A dense layer, times 2: a parameter, trained or not, or a buffer whose memory is odd."""
+
+    def __init__(self, how: str, trained: bool | None = True) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+        two = torch.full((10,), 2.0)
+        made = {"plain": two, "repeated": two[:1].expand(10), "negated": _negated(two), "conjugate": (two + 0j).conj()}
+        if trained is None or how == "conjugate":
+            self.register_buffer("scale", made[how])
+        else:
+            self.scale = nn.Parameter(made[how], requires_grad=trained)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x.flatten(1)) * (self.scale.real if self.scale.is_complex() else self.scale)

@@ -292,6 +292,8 @@ class TorchEngine(OnOperations):
                 batches = self._evaluation_batches(params, x) if batches is None else batches
                 some = batches.pop(0)
                 output = self._logits(self._given(params), x[some].clone())  # a module may write into what it is given
+                # It may also be differentiated, or a view of negated numbers, neither of which NumPy takes.
+                output = output.detach().resolve_neg()
             yield some, output, y[some]
         if changed := self._buffers.changed(self._may_change):
             raise SimulationError(

@@ -131,7 +131,14 @@ def kept(module: Any) -> Iterator[None]:
             value.requires_grad_(learns)
         with torch.no_grad():
             for value, before in values:
-                value.copy_(before)
+                if not (value.is_inference() or _repeats(value)):  # nobody has written what cannot be written
+                    value.copy_(before)
+
+
+def _repeats(value: Any) -> bool:
+    """Return whether several elements of a tensor are one number in memory, as `expand` gives them."""
+    strided = value.layout == torch.strided
+    return strided and any(n > 1 and not step for n, step in zip(value.shape, value.stride(), strict=True))
 
 
 def _in_training(module: Any) -> Any:
