@@ -653,6 +653,7 @@ class Handed(nn.Module):
         super().__init__()
         self.dense, self.how = nn.Linear(64, 10), how
         self.room: Any = None
+        self.known = [self.dense.weight.data]  # by another name than that of the parameter
 
     def forward(self, x: Any) -> Any:
         if self.how == "differentiated":  # as by a module whose outputs are gradients by its inputs
@@ -661,11 +662,36 @@ class Handed(nn.Module):
         found = self.dense(x.flatten(1))
         if self.how == "negated":
             return _negated(found)
+        if self.how == "known_in_one_room":
+            found = found * (1 + self.known[0].square().mean())
         if self.training or torch.is_grad_enabled():
             return found
         if self.room is None or len(self.room) < len(found):
             self.room = torch.empty_like(found)
         return self.room[: len(found)].copy_(found)
+
+
+class InOneRoom(nn.BatchNorm1d):
+    """A norm of one's own that writes running means and variances to the same tensor each time."""
+
+    running_mean: Any
+    running_var: Any
+    room: Any = None
+
+    def forward(self, x: Any) -> Any:
+        if not self.training:
+            return (x - self.running_mean) / (self.running_var + self.eps).sqrt()
+        mean, variance = x.mean(dim=0), x.var(dim=0, unbiased=False)
+        with torch.no_grad():
+            self.room = torch.empty(2, x.shape[1]) if self.room is None else self.room
+            torch.lerp(self.running_mean, mean, 0.5, out=self.room[0])
+            torch.lerp(self.running_var, variance, 0.5, out=self.room[1])
+            self.running_mean, self.running_var = self.room
+        return (x - mean) / (variance + self.eps).sqrt()
+
+
+def in_one_room() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), InOneRoom(64, affine=False), nn.Linear(64, 10))
 
 
 def handed_loss(output: Any, y: Any, how: str = "float32") -> Any:

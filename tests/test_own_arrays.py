@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import fredsim
 from fredsim.compute.metrics import Metrics, OwnMetric
 from fredsim.data.datasets import Dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
@@ -20,6 +21,7 @@ from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import ConfigError, DataError
 from fredsim.networks.own_loss import ArrayLoss
+from fredsim.numerics.ops.draws import Keys
 from fredsim.simulation.paths.backends import make_engine
 
 X = np.arange(80, dtype=np.float32).reshape(20, 4) / 8
@@ -33,10 +35,11 @@ def model_of(modules: None, digits: Dataset) -> Callable[..., Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever importing it says
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
-    from fredsim.native.model import TorchModel
+    from fredsim.native.model import TorchModel, TorchOptions
 
-    def made(name: str, loss: Any = None, **hyper: Any) -> Any:
-        return TorchModel(f"torch:own_modules:{name}", hyper, "cpu", digits.shape, digits.classes, 0, loss)
+    def made(name: str, loss: Any = None, buffers: Any = None, **hyper: Any) -> Any:
+        options = TorchOptions(buffers=buffers)
+        return TorchModel(f"torch:own_modules:{name}", hyper, "cpu", digits.shape, digits.classes, 0, loss, options)
 
     return made
 
@@ -82,6 +85,29 @@ def test_losses_of_other_types(how: str, bits: float, digits: Dataset, model_of:
         assert np.abs(its - ours).max() <= bits * np.abs(ours).max()
 
 
+def test_outputs_in_one_room_of_parameters_by_another_name(digits: Dataset, model_of: Callable[..., Any]) -> None:
+    """Whether a module reads its own memory is found out from two outputs, which were one tensor."""
+    model = model_of("Handed", how="known_in_one_room")
+    engine = make_engine("numpy", model, digits, 4, 1)
+    params = 2 * model.initial_params
+    weight, bias = (part.astype(np.float64) for part in np.split(params, [640]))
+    expected = (digits.validation.x @ weight.reshape(10, 64).T + bias) * (1 + np.mean(weight**2))
+    ((_, found),) = engine.outputs(params, "validation")
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    engine.close()
+
+
+def test_statistics_in_one_room_are_each_clients_own(digits: Dataset, model_of: Callable[..., Any]) -> None:
+    model = model_of("in_one_room", buffers="averaged")
+    engine, rows = make_engine("numpy", model, digits, 4, 1), np.arange(12).reshape(3, 4)
+    engine.statistics.begin()
+    engine.gradients([model.initial_params] * 3, rows, Keys(0, np.array([0, 1, 0]), np.array([0, 0, 1])))
+    first, second, third = (digits.train.x[own].astype(np.float64).mean(axis=0) for own in rows)
+    for client, expected in ((0, (first / 2 + third) / 2), (1, second / 2)):
+        assert np.allclose(engine.statistics.of(client)[0], expected, atol=1e-6)
+    engine.close()
+
+
 @pytest.mark.parametrize(("how", "says"), [("repeated", "share memory with each other"), ("negated", "are negated")])
 def test_parameters_that_nobody_can_write(how: str, says: str, model_of: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=rf"has a parameter 'scale' whose numbers {says}.*; give \.clone\(\)"):
@@ -109,6 +135,66 @@ def test_weights_beside_a_buffer_of_conjugates(digits: Dataset, model_of: Callab
     options, name = TorchOptions(initial=str(tmp_path / "w.safetensors")), model_of("Stretched", how="conjugate").name
     model = TorchModel(name, {"how": "conjugate", "trained": None}, "cpu", digits.shape, 10, 0, None, options)
     assert model.initial_params.tolist() == [0.5] * 640 + [*range(10)]
+
+
+class TwoInOne:
+    """A server that computes in float64, and hands over its parameters, and their average, in the same array."""
+
+    def __init__(self, lr: float) -> None:
+        self.lr = lr
+
+    def init(self, params: Any, clients: int) -> None:
+        self.theta, self.mean, self.room = params.astype(np.float64), params.astype(np.float64), params.copy()
+
+    def apply_update(self, grad: Any, client_id: int, timestamp: int) -> None:
+        self.theta -= self.lr * grad
+        self.mean += (self.theta - self.mean) / 2
+
+    @property
+    def params(self) -> Any:
+        self.room[...] = self.theta
+        return self.room
+
+    @property
+    def averaged_params(self) -> Any:
+        self.room[...] = self.mean
+        return self.room
+
+
+class Apart(TwoInOne):
+    """The same, in arrays of their own."""
+
+    params = property(lambda self: self.theta.astype(np.float32))
+    averaged_params = property(lambda self: self.mean.astype(np.float32))
+
+
+class ThreeInOne(TwoInOne):
+    """Hands over what a client fetches in the same array, too."""
+
+    def fetch(self, client_id: int) -> Any:
+        self.room[...] = self.theta + 0.01 * client_id
+        return self.room
+
+
+class AllApart(Apart):
+    """The same, in arrays of their own."""
+
+    def fetch(self, client_id: int) -> Any:
+        return (self.theta + 0.01 * client_id).astype(np.float32)
+
+
+@pytest.mark.parametrize("kinds", [(TwoInOne, Apart), (ThreeInOne, AllApart)])
+def test_parameters_and_their_average_in_one_array(
+    kinds: tuple[type, type], digits_experiment: dict[str, Any], tmp_path: Path
+) -> None:
+    found = {}
+    for kind in kinds:
+        server = {"name": f"{__name__}:{kind.__name__}", "lr": 0.05}
+        changed = {**digits_experiment, "server": server, "iterations": 40}
+        folder = fredsim.run(changed, out=tmp_path / kind.__name__).folder
+        found[kind] = [(folder / name).read_bytes() for name in ("params.safetensors", "params_raw.safetensors")]
+    assert found[kinds[0]] == found[kinds[1]]
+    assert len({*found[kinds[0]]}) == 2
 
 
 def test_a_loss_of_arrays_gets_them_in_one_order() -> None:

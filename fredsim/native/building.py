@@ -18,7 +18,7 @@ from fredsim.plugins.seeding import generator_states, seeded
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 
-__all__ = ["Built", "build", "check_shared", "freeze", "load_weights", "same"]
+__all__ = ["Built", "as_array", "build", "check_shared", "freeze", "load_weights", "same"]
 
 Refused = Callable[[str], ConfigError]
 LONGEST = 500  # letters of a parameter's name, as saved graphs have them
@@ -203,7 +203,7 @@ def load_weights(module: Any, weights: Weights, refused: Refused) -> None:
     factory = "which model.initial loads; let the factory load the file"
     with failing(lambda error: refused(f"failed in its state_dict, {factory}: {message_of(error)}")):
         state = {key: value for key, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
-    arrays = {key: _as_array(value) for key, value in state.items() if _has_numpy(value)}
+    arrays = {key: as_array(value) for key, value in state.items() if _has_numpy(value)}
     names = [key for key, _ in module.named_parameters()]
     if missing := [key for key in names if key not in arrays]:
         raise refused(f"has no parameter {missing[0]!r} in its state_dict, {factory}")
@@ -218,7 +218,7 @@ def _has_numpy(value: Any) -> bool:
     return bool(value.layout == torch.strided and value.dtype not in NOT_OF_NUMPY and not value.is_quantized)
 
 
-def _as_array(value: Any) -> NDArray[Any]:
+def as_array(value: Any) -> NDArray[Any]:
     """Return a copy of a tensor, which may be a view of conjugate or negated numbers."""
     found: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy().copy()
     return found

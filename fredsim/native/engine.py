@@ -29,7 +29,7 @@ from fredsim.compute.statistics import Statistics
 from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
-from fredsim.native.building import same
+from fredsim.native.building import as_array, same
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
@@ -139,7 +139,7 @@ class TorchEngine(OnOperations):
         if model.buffers == "local":
             forget(self._module)
             return None
-        return Statistics([value.cpu().numpy().copy() for value in model.running.values()], model.buffers)
+        return Statistics([as_array(value) for value in model.running.values()], model.buffers)
 
     @contextmanager
     def _tracking(self, keys: Keys | None, b: int) -> Iterator[None]:
@@ -152,7 +152,7 @@ class TorchEngine(OnOperations):
         try:
             yield
             if client is not None:
-                self.statistics.computed(client, [value.detach().cpu().numpy() for value in self._running.values()])
+                self.statistics.computed(client, [as_array(value) for value in self._running.values()])
         finally:
             self._running = {}
 
@@ -526,7 +526,7 @@ class TorchEngine(OnOperations):
         def evaluated() -> torch.Tensor:
             with self._evaluating(served):
                 found: torch.Tensor = self._logits(self._tensors([moved]), self._first())
-            return found
+            return found.clone()  # the next one may be in the same memory
 
         self._by_attributes = not self._reads_own_memory(evaluated)
 
