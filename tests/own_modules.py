@@ -671,6 +671,35 @@ class Handed(nn.Module):
         return self.room[: len(found)].copy_(found)
 
 
+class Crossing(torch.autograd.Function):
+    """Leaves z as it is; the gradients of two parameters are each the other one, as of their product."""
+
+    @staticmethod
+    def forward(z: Any, *pair: Any) -> Any:
+        del pair
+        return z.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        del output
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        one, other = ctx.saved_tensors
+        return g, other.view_as(other), one.view_as(one)
+
+
+class Crossed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.arange(8.0)), nn.Parameter(torch.full((8,), 4.0))
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        return Crossing.apply(self.dense(x.flatten(1)), self.one, self.other)
+
+
 class InOneRoom(nn.BatchNorm1d):
     """A norm of one's own that writes running means and variances to the same tensor each time."""
 

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import fredsim
 from fredsim.compute.metrics import Metrics, OwnMetric
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import load_own
@@ -21,8 +22,10 @@ from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import ConfigError, DataError
 from fredsim.networks.own_loss import ArrayLoss
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Keys
-from fredsim.simulation.paths.backends import make_engine
+from fredsim.servers.asgd import ASGD
+from fredsim.simulation.paths.backends import make_engine, make_operations
 
 X = np.arange(80, dtype=np.float32).reshape(20, 4) / 8
 ANY = Targets("any")
@@ -94,6 +97,30 @@ def test_outputs_in_one_room_of_parameters_by_another_name(digits: Dataset, mode
     expected = (digits.validation.x @ weight.reshape(10, 64).T + bias) * (1 + np.mean(weight**2))
     ((_, found),) = engine.outputs(params, "validation")
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    engine.close()
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_a_gradient_that_is_another_parameter(
+    views: bool, digits: Dataset, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be where the client holds it, and there the next parameters are written while they are computed."""
+    from fredsim.native import params
+    from fredsim.native.engine import TorchEngine
+
+    for name in ("MANY", "LARGE") if views else ():
+        monkeypatch.setattr(params, name, 0)
+    model, operations = model_of("Crossed"), make_operations("numba", 1)
+    engine = TorchEngine(model, digits, 4, 1, operations)
+    engine.fix_window(None, 1)
+    assert engine.by_views == views
+    theta, here = aligned(model.layout.size), np.zeros(1, np.int64)
+    theta[...] = model.initial_params
+    executor = engine.queue_executor(ASGD.rule, theta, [], 1, operations.pool(len(theta), Limits()))
+    executor.advance([(0, 1)], here, here, np.arange(4, dtype=np.int32)[None], np.full((1, 1), 0.5, np.float32))
+    executor.update_server()
+    assert theta[:8].tolist() == (np.arange(8) - 2).tolist()
+    assert theta[8:16].tolist() == (4 - np.arange(8) / 2).tolist()
     engine.close()
 
 

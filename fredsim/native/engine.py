@@ -201,6 +201,11 @@ class TorchEngine(OnOperations):
         """The memory format of each parameter."""
         return self._own.formats
 
+    @property
+    def by_views(self) -> bool:
+        """Whether the module's parameters may be views of what clients hold."""
+        return self._own.by_views
+
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
