@@ -142,12 +142,16 @@ def test_parameters_that_nobody_can_write(how: str, says: str, model_of: Callabl
     assert model_of("Stretched", how=how, trained=False).frozen == ("scale",)
 
 
-@pytest.mark.parametrize("how", ["repeated", "negated", "plain"])
-def test_a_captured_module_may_have_such_buffers(how: str, digits: Dataset, model_of: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("trained", [None, False])
+@pytest.mark.parametrize("how", ["repeated", "negated"])
+def test_a_captured_module_may_have_others(
+    how: str, trained: bool | None, digits: Dataset, model_of: Callable[..., Any]
+) -> None:
+    """A buffer, or a parameter that stays as it is, of such numbers."""
     from fredsim.native.portable import captured
     from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 
-    model = model_of("Stretched", how=how, trained=None)
+    model = model_of("Stretched", how=how, trained=trained)
     network = captured(model, digits, CrossEntropy(), chosen=True)
     assert network.graph is not None
     passed = network.graph.forward(network.values, digits.test.x.reshape(-1, 1, 8, 8))
