@@ -29,6 +29,7 @@ from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import note_start
 
 __all__ = [
+    "check_initial_state",
     "form_coefficients",
     "is_shadow",
     "make_shadow",
@@ -145,6 +146,28 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
             raise guarded.error(stage, what)
         result.append(value)
     return result
+
+
+def check_initial_state(server: Any, given: Any) -> None:
+    """Raise SimulationError unless what `initial_state` returned are real numbers, or arrays (P,), of known names.
+
+    A method of fredsim's that a user's class inherits may name more than that class's rule has.
+    """
+    known, size = server.all_state(), len(server.params)
+    owner = next(cls for cls in type(server).__mro__ if "initial_state" in vars(cls))
+
+    def refused(what: str) -> SimulationError:
+        return SimulationError(f"{type(server).__name__}, initial_state: {what}")
+
+    if not isinstance(given, Mapping):
+        raise refused(f"returned {said(given)}; it must return a dict of names to numbers or arrays")
+    for name, value in given.items():
+        if name not in known and not is_built_in(owner):
+            raise refused(f"names {said(name)}; the rule's state is {', '.join(known) or 'empty'}")
+        array = np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "iuf" or array.shape not in {(), (size,)}:
+            found = f"{type(value).__name__} of {array.dtype} {array.shape}"
+            raise refused(f"gave {said(name)} as a {found}; it must be a number, or real numbers ({size},)")
 
 
 def _to_float32(given: Any) -> np.float32 | None:

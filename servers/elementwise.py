@@ -19,7 +19,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.state_arrays import as_state
 from fredsim.plugins.states import State, Stateful, part_of, put_state, take_state
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import form_coefficients, is_shadow, make_shadow, no_attribute
+from fredsim.servers.checks import check_initial_state, form_coefficients, is_shadow, make_shadow, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -153,6 +153,8 @@ class ElementwiseServer(Server):
         """Take a copy of the initial parameters and compile the rule."""
         super().init(params, clients, layout)
         initial = self.initial_state()
+        if not self._built_in:
+            check_initial_state(self, initial)
         starts: dict[str, Array] = {name: self.operations.zeros(len(self.params)) for name in self.all_state()}
         for name, start in starts.items():
             start[...] = initial.get(name, 0.0)

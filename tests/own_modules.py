@@ -637,3 +637,110 @@ class Neighbours(Own):
 
 def lazy_buffers() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LazyBatchNorm1d(affine=False))
+
+
+def _negated(t: Any) -> Any:
+    """Return the same numbers as a view of negated ones."""
+    found = torch.complex(torch.zeros_like(t), -t).conj().imag
+    assert found.is_neg()
+    return found
+
+
+class Handed(nn.Module):
+    """A dense layer whose outputs are handed over in an odd way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.dense, self.how = nn.Linear(64, 10), how
+        self.room: Any = None
+        self.known = [self.dense.weight.data]  # by another name than that of the parameter
+
+    def forward(self, x: Any) -> Any:
+        if self.how == "differentiated":  # as by a module whose outputs are gradients by its inputs
+            with torch.enable_grad():
+                return self.dense(x.flatten(1).requires_grad_())
+        found = self.dense(x.flatten(1))
+        if self.how == "negated":
+            return _negated(found)
+        if self.how == "known_in_one_room":
+            found = found * (1 + self.known[0].square().mean())
+        if self.training or torch.is_grad_enabled():
+            return found
+        if self.room is None or len(self.room) < len(found):
+            self.room = torch.empty_like(found)
+        return self.room[: len(found)].copy_(found)
+
+
+class Crossing(torch.autograd.Function):
+    """Leaves z as it is; the gradients of two parameters are each the other one, as of their product."""
+
+    @staticmethod
+    def forward(z: Any, *pair: Any) -> Any:
+        del pair
+        return z.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        del output
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        one, other = ctx.saved_tensors
+        return g, other.view_as(other), one.view_as(one)
+
+
+class Crossed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.arange(8.0)), nn.Parameter(torch.full((8,), 4.0))
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        return Crossing.apply(self.dense(x.flatten(1)), self.one, self.other)
+
+
+class InOneRoom(nn.BatchNorm1d):
+    """A norm of one's own that writes running means and variances to the same tensor each time."""
+
+    running_mean: Any
+    running_var: Any
+    room: Any = None
+
+    def forward(self, x: Any) -> Any:
+        if not self.training:
+            return (x - self.running_mean) / (self.running_var + self.eps).sqrt()
+        mean, variance = x.mean(dim=0), x.var(dim=0, unbiased=False)
+        with torch.no_grad():
+            self.room = torch.empty(2, x.shape[1]) if self.room is None else self.room
+            torch.lerp(self.running_mean, mean, 0.5, out=self.room[0])
+            torch.lerp(self.running_var, variance, 0.5, out=self.room[1])
+            self.running_mean, self.running_var = self.room
+        return (x - mean) / (variance + self.eps).sqrt()
+
+
+def in_one_room() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), InOneRoom(64, affine=False), nn.Linear(64, 10))
+
+
+def handed_loss(output: Any, y: Any, how: str = "float32") -> Any:
+    """Return each sample's loss, handed over in an odd way."""
+    each = nn.functional.cross_entropy(output, y, reduction="none")
+    return _negated(each) if how == "negated" else each.to(getattr(torch, how))
+
+
+class Stretched(nn.Module):
+    """A dense layer, times 2: a parameter, trained or not, or a buffer whose memory is odd."""
+
+    def __init__(self, how: str, trained: bool | None = True) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+        two = torch.full((10,), 2.0)
+        made = {"plain": two, "repeated": two[:1].expand(10), "negated": _negated(two), "conjugate": (two + 0j).conj()}
+        if trained is None or how == "conjugate":
+            self.register_buffer("scale", made[how])
+        else:
+            self.scale = nn.Parameter(made[how], requires_grad=trained)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x.flatten(1)) * (self.scale.real if self.scale.is_complex() else self.scale)

@@ -102,6 +102,11 @@ def noisy(output, y):
 def shuffling(output, y):
     return squared(output, y) * random.random()
 
+def strict(output, y):
+    if not output.isfinite().all():
+        raise ValueError("as distributions of PyTorch do")
+    return squared(output, y)
+
 generator = torch.Generator()
 
 def its_own(output, y):
@@ -629,6 +634,15 @@ BAD_OWN = {
     "mine:its_own": "loss: mine:its_own returns other numbers for the same outputs",
     "torch.nn.functional:mse_loss": "is a library's; name a function of a module of your own",
 }
+
+
+def test_a_loss_that_takes_finite_outputs_alone_ends_no_run(simulate: Simulate) -> None:
+    """The run diverges, at the event at which it does so by a loss that takes any outputs."""
+    more: dict[str, Any] = {"model": NET, "server": {"name": "asgd", "lr": 2e38}, "evaluation": {"every": 1}}
+    found, expected = (simulate(changed("numbers", f"mine:{name}", **more)) for name in ("strict", "squared"))
+    assert found.has_diverged
+    assert found.summary["digest"] == expected.summary["digest"]
+    assert found.summary["iterations"] == expected.summary["iterations"] > 0
 
 
 @pytest.mark.parametrize("name", ["overwriting", "summed_up"])

@@ -89,6 +89,10 @@ def text(z, y):
 def other(z, y):
     calls.append(1)
     return squared(z, y)[0] + len(calls), squared(z, y)[1]
+
+def strict(z, y):
+    assert np.isfinite(z).all()
+    return squared(z, y)
 """
 SAME = """
 from torch import nn
@@ -122,6 +126,16 @@ def test_an_own_loss_is_the_same_as_ours(name: str, backend: str, simulate: Simu
     assert own.summary["digest"] == ours.summary["digest"]
     assert own.summary["numerics"] == "portable"
     assert "scores" in own.summary["code"]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_one_that_takes_finite_outputs_alone_ends_no_run(backend: str, simulate: Simulate) -> None:
+    """The run diverges, at the event at which it does so by a loss that takes any outputs."""
+    more: dict[str, Any] = {"backend": backend, "server": {"name": "asgd", "lr": 1e20}, "evaluation": {"every": 1}}
+    found, expected = (simulate(changed(f"scores:{name}", **more)) for name in ("strict", "squared"))
+    assert found.has_diverged
+    assert found.summary["digest"] == expected.summary["digest"]
+    assert found.summary["iterations"] == expected.summary["iterations"] > 0
 
 
 def test_its_arguments(simulate: Simulate) -> None:

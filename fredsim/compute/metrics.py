@@ -171,8 +171,8 @@ class OwnMetric(Metric):
         return (self.column,)
 
     def block(self, output: Array, y: Array, dataset: Dataset) -> Array:
-        """Return the outputs themselves."""
-        return output
+        """Return a copy of the outputs, which the next block may overwrite."""
+        return output.copy()
 
     def values(self, found: Array, y: Array) -> list[float]:
         """Call the function, with copies; NaN if it fails on outputs that are not finite.

@@ -432,6 +432,9 @@ def _npy(root: Path, path: str, ignored: int | None, numbers: bool) -> Parts:
 
 
 def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, numbers: bool) -> Parts:
+    given = {name: arrays[name] for name in ("x_test", "y_test")}
+    if all(one.ndim and not len(one) for one in given.values()):  # np.array([]) has neither type nor shape of a row
+        arrays = arrays | {name: arrays[f"{name[0]}_train"][:0] for name, one in given.items() if one.ndim == 1}
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -494,7 +497,7 @@ def _split_of_arrays(
             return Split(x.astype(np.int32, order="C"), y.astype(np.int32, order="C"))
     found = _split_of_numbers(path, part, x)
     whole = y.dtype.kind in "biu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
-    return replace(found, y=y.astype(np.int64) if whole else y, unfit=unfit)
+    return replace(found, y=y.astype(np.int64, order="C") if whole else y, unfit=unfit)
 
 
 def _split_of_numbers(path: str, part: str, x: NDArray[Any]) -> Split:

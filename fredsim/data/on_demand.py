@@ -17,7 +17,7 @@ from fredsim.errors import DataError
 from fredsim.numerics.arrays import Integers
 from fredsim.system.memory import format_bytes, machine_memory
 
-__all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows"]
+__all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows", "why_beyond"]
 
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -203,6 +203,19 @@ class OnDemand:
     def blocks(self) -> Iterator[slice]:
         """Yield slices of rows that are read together where all are needed."""
         return blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes)
+
+
+def why_beyond(numbers: Integers, values: NDArray[Any], dtype: np.dtype[Any]) -> str:
+    """Return which of some rows has integers that another type of integers does not hold; "" if none has."""
+    if dtype.kind != "i" or values.dtype.kind not in "iu" or not values.size or np.can_cast(values.dtype, dtype):
+        return ""
+    held = np.iinfo(dtype)
+    if held.min <= values.min() and values.max() <= held.max:
+        return ""
+    outside = ((values < held.min) | (values > held.max)).reshape(len(values), -1).any(axis=1)
+    row = numbers[np.flatnonzero(outside)[0]]
+    what = f"row {row} holds integers from {values.min()} to {values.max()}"
+    return f"{what}; {dtype} does not hold them: correct tokens and classes, and save other numbers as float32"
 
 
 def blocks_of_rows(count: int, row_bytes: int) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
 from fredsim.data.kept import kept_of_own
 from fredsim.data.npy_datasets import of_readers
-from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
+from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader, why_beyond
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, FredsimError, shown
 from fredsim.numerics.arrays import Integers
@@ -306,6 +306,8 @@ class OwnReader(Reader):
             if classes is None and self.bounds is not None and self.target == self.shape:  # those that were found
                 classes = self.bounds[1] + 1
             self._check(numbers, "y", y, classes, self._ignored)
+        elif what := why_beyond(numbers, y, self.target_dtype):
+            raise DataError(f"{self.name}: y of {self._part} rows: {what}")
         if self.divisor:
             x /= np.float32(self.divisor)
         return x, targets

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.data.kept import kept_with_data
-from fredsim.data.on_demand import OnDemand
+from fredsim.data.on_demand import OnDemand, why_beyond
 from fredsim.errors import DataError
 
 __all__ = ["Targets", "brought_together", "fitted"]
@@ -54,7 +54,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
     if targets.kind == "classes":
         return _with_classes(data, targets, where)
     if targets.kind == "any" and data.train.y.dtype.kind in "biu" and data.test.y.dtype.kind in "biu":
-        return _of_parts(data, _integers)
+        return _of_parts(data, lambda split, part: _integers_of(split, f"{where}: y of {part} rows"))
     found = _of_parts(data, lambda split, part: _numbers_of(split, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
     return found if targets.kind == "any" else _with_numbers(found)
@@ -99,6 +99,13 @@ def _of_parts(data: Dataset, change: Any) -> Dataset:
 def _integers(split: Split, part: str) -> Any:
     del part
     return split.y if split.y.dtype in {np.dtype(np.int32), np.dtype(np.int64)} else split.targets.astype(np.int64)
+
+
+def _integers_of(split: Split, what: str) -> Any:
+    """Return a split's targets as int64, or int32. Raises DataError, which begins with `what`, for larger ones."""
+    if why := why_beyond(np.arange(len(split)), split.y, np.dtype(np.int64)):
+        raise DataError(f"{what}: {why}")
+    return _integers(split, "")
 
 
 def _blocks(y: Any) -> Iterator[slice]:

@@ -37,7 +37,7 @@ class TorchRows:
             if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
                 raise ConfigError(f"data.name: {name} makes a {type(found).__name__}; it must have a length and items")
         x, _ = self._item("train", 0) if len(self._sets["train"]) else (np.zeros(1, np.float32), None)
-        self.shape, self.dtype = x.shape, x.dtype
+        self.shape, self.dtype = x.shape, x.dtype.newbyteorder("=")  # as arrays of several items have it
         self.classes: int | None = None
         self.files: list[str] = []
 
@@ -63,7 +63,7 @@ class TorchRows:
         if any(isinstance(one, np.ma.MaskedArray) for one in item):
             what = f"item {number} of {part} has a masked array"
             raise DataError(f"{self._name}: {what}; give .filled(0), or another value for what is masked")
-        x, y = (np.asarray(one) for one in item)
+        x, y = (np.asarray(one).copy() for one in item)  # the next item may be in the same memory
         if x.ndim == 3 and hasattr(item[0], "getbands"):  # an image of PIL has its channels last
             x = np.ascontiguousarray(x.transpose(2, 0, 1))
         return x, y

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fredsim.errors import ConfigError
@@ -17,7 +18,7 @@ from fredsim.plugins.seeding import generator_states, seeded
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 
-__all__ = ["Built", "build", "check_shared", "freeze", "load_weights", "same"]
+__all__ = ["Built", "as_array", "build", "check_shared", "freeze", "load_weights", "same"]
 
 Refused = Callable[[str], ConfigError]
 LONGEST = 500  # letters of a parameter's name, as saved graphs have them
@@ -148,8 +149,13 @@ def _memory(module: Any) -> Iterator[tuple[int, int, str, str]]:
     for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
         for key, value in tensors:
             if value.layout == torch.strided and not value.is_meta and value.numel():
-                last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)) + 1
-                yield value.data_ptr(), value.data_ptr() + last * value.element_size(), kind, key
+                yield value.data_ptr(), value.data_ptr() + _reach(value) * value.element_size(), kind, key
+
+
+def _reach(value: Any) -> int:
+    """Return how many elements the memory has from the first of a tensor's elements to its last."""
+    steps = zip(value.shape, value.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if value.numel() else 0
 
 
 def _tensors(module: Any) -> dict[str, Any]:
@@ -197,7 +203,7 @@ def load_weights(module: Any, weights: Weights, refused: Refused) -> None:
     factory = "which model.initial loads; let the factory load the file"
     with failing(lambda error: refused(f"failed in its state_dict, {factory}: {message_of(error)}")):
         state = {key: value for key, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
-    arrays = {key: value.detach().cpu().numpy().copy() for key, value in state.items() if _has_numpy(value)}
+    arrays = {key: as_array(value) for key, value in state.items() if _has_numpy(value)}
     names = [key for key, _ in module.named_parameters()]
     if missing := [key for key in names if key not in arrays]:
         raise refused(f"has no parameter {missing[0]!r} in its state_dict, {factory}")
@@ -212,11 +218,17 @@ def _has_numpy(value: Any) -> bool:
     return bool(value.layout == torch.strided and value.dtype not in NOT_OF_NUMPY and not value.is_quantized)
 
 
+def as_array(value: Any) -> NDArray[Any]:
+    """Return a copy of a tensor, which may be a view of conjugate or negated numbers."""
+    found: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy().copy()
+    return found
+
+
 def freeze(module: Any, trainable: str | Sequence[str] | None, refused: Refused) -> tuple[str, ...]:
     """Let only some parameters of a module require gradients; return the names of the others.
 
     `trainable` has patterns of their names; None: it is as the module says in training mode. Raises ConfigError if none
-    is trained, or if the module says otherwise whenever that mode is set.
+    is trained, if the memory of one cannot be written, or if the module says otherwise whenever that mode is set.
     """
     named = dict(module.named_parameters())
     if trainable is not None:
@@ -230,6 +242,10 @@ def freeze(module: Any, trainable: str | Sequence[str] | None, refused: Refused)
             what = f"sets requires_grad of its parameter {odd[0]!r} in its train(), and model.trainable says otherwise"
             raise refused(f"{what}; leave one of them out")
     found = tuple(key for key, value in named.items() if not value.requires_grad)
+    for key, value in named.items():
+        if value.requires_grad and value.layout == torch.strided and (value.is_neg() or value.numel() > _reach(value)):
+            how = "are negated where they are read" if value.is_neg() else "share memory with each other, as by expand"
+            raise refused(f"has a parameter {key!r} whose numbers {how}, so that they cannot be trained; give .clone()")
     if len(found) == len(named):
         raise refused("has no parameter that requires gradients; there is nothing to train")
     return found

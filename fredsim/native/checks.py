@@ -70,7 +70,8 @@ def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: 
     """
     values = [value for value in module.parameters() if value.requires_grad]
     other = by_grad if usual_way(values[0].device) is by_backward else by_backward
-    expected = torch.cat([part.reshape(-1) for part in other(loss(), values, None)]).cpu().numpy()
+    parts = other(loss(), values, None)  # perhaps parameters themselves
+    expected = torch.cat([part.detach().reshape(-1) for part in parts]).cpu().numpy()
     if not near(found, expected, tolerance):
         what = "has another gradient by loss.backward() than by torch.autograd.grad"
         raise refused(f"{what}, through a hook or a graph of its own; {FORWARD_ONLY}")

@@ -29,7 +29,7 @@ from fredsim.compute.statistics import Statistics
 from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
-from fredsim.native.building import same
+from fredsim.native.building import as_array, same
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
@@ -139,7 +139,7 @@ class TorchEngine(OnOperations):
         if model.buffers == "local":
             forget(self._module)
             return None
-        return Statistics([value.cpu().numpy().copy() for value in model.running.values()], model.buffers)
+        return Statistics([as_array(value) for value in model.running.values()], model.buffers)
 
     @contextmanager
     def _tracking(self, keys: Keys | None, b: int) -> Iterator[None]:
@@ -152,7 +152,7 @@ class TorchEngine(OnOperations):
         try:
             yield
             if client is not None:
-                self.statistics.computed(client, [value.detach().cpu().numpy() for value in self._running.values()])
+                self.statistics.computed(client, [as_array(value) for value in self._running.values()])
         finally:
             self._running = {}
 
@@ -200,6 +200,11 @@ class TorchEngine(OnOperations):
     def formats(self) -> Sequence[torch.memory_format]:
         """The memory format of each parameter."""
         return self._own.formats
+
+    @property
+    def by_views(self) -> bool:
+        """Whether the module's parameters may be views of what clients hold."""
+        return self._own.by_views
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
@@ -292,6 +297,8 @@ class TorchEngine(OnOperations):
                 batches = self._evaluation_batches(params, x) if batches is None else batches
                 some = batches.pop(0)
                 output = self._logits(self._given(params), x[some].clone())  # a module may write into what it is given
+                # It may also be differentiated, or a view of negated numbers, neither of which NumPy takes.
+                output = output.detach().resolve_neg()
             yield some, output, y[some]
         if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
@@ -524,7 +531,7 @@ class TorchEngine(OnOperations):
         def evaluated() -> torch.Tensor:
             with self._evaluating(served):
                 found: torch.Tensor = self._logits(self._tensors([moved]), self._first())
-            return found
+            return found.clone()  # the next one may be in the same memory
 
         self._by_attributes = not self._reads_own_memory(evaluated)
 

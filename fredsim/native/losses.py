@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from fredsim.plugins.seeding import generator_states, seeded
 __all__ = ["Each", "check_broadcast", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
 
 Each = Callable[[Any, Any], Any]
+#: Types in which losses may be that are summed up in float32.
+SHORT = {torch.bfloat16, torch.float16}
 
 
 def losses_of(loss: AnyLoss) -> Each:
@@ -61,16 +64,30 @@ def _own(loss: OwnLoss) -> Each:
 
     def each(output: Any, y: Any) -> Any:
         shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}, tensors of PyTorch"
-        with failing(lambda error: loss.refused(f"failed on {shapes}: {briefly(error)}"), FredsimError):
-            found = function(output, y.clone(), **loss.arguments)  # perhaps they are the data set's own
+        try:
+            with failing(lambda error: loss.refused(f"failed on {shapes}: {briefly(error)}"), FredsimError):
+                found = function(output, y.clone(), **loss.arguments)  # perhaps they are the data set's own
+        except ConfigError:
+            if _all_finite(output):
+                raise
+            return output.reshape(len(y), -1).sum(dim=1) * math.nan  # so that the run diverges
         if not isinstance(found, torch.Tensor) or found.shape != (len(y),) or not found.is_floating_point():
             is_tensor = isinstance(found, torch.Tensor)
             what = f"{found.dtype} {tuple(found.shape)}" if is_tensor else type(found).__name__
             wanted = f"each sample's loss, a tensor of {len(y)} floats, such as by reduction='none'"
             raise loss.refused(f"returned {what} for {len(y)} samples; it must return {wanted}")
-        return found
+        found = found.resolve_neg()  # of an imaginary part it may be a view of negated numbers, which NumPy lacks
+        return found.float() if found.dtype in SHORT else found
 
     return each
+
+
+def _all_finite(output: Any) -> bool:
+    """Return whether outputs are finite; True under vmap, where nobody can look at them."""
+    try:
+        return bool(output.isfinite().all())
+    except RuntimeError:
+        return True
 
 
 def outputs_problem(loss: AnyLoss, output: Any, y: Any, classes: int) -> str:

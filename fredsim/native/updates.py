@@ -43,6 +43,11 @@ class Gradients(Protocol):
         """The memory format of each parameter."""
         ...
 
+    @property
+    def by_views(self) -> bool:
+        """Whether the module's parameters may be views of what clients hold."""
+        ...
+
     def one(
         self, params: Array, rows: Integers, *, stored: bool = False
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
@@ -72,11 +77,11 @@ class Updates:
 
         `stored`: the elements of θ, its copies and the state have the order of the module's memory of its parameters.
         """
-        self._engine, self._update, self._stored = engine, update, stored
+        self._engine, self._update, self._stored, self._by_views = engine, update, stored, engine.by_views
         flat = [torch.contiguous_format] * len(layout.sizes)
         self._formats = engine.formats if stored else flat
         self._size, self._begins = layout.size, [0, *accumulate(layout.sizes)][:-1]
-        self._room: Array | None = None  # for gradients whose elements are in another order than the parameters'
+        self._room: Array | None = None  # for gradients that cannot be read where they are
 
     def write_to(self, losses: Array) -> None:
         """Write the following losses to this array (B, µ)."""
@@ -92,18 +97,25 @@ class Updates:
             memmove(self._address + 4 * self._mu * b, losses.data_ptr(), 4 * self._mu)  # a tenth of PyTorch's own time
         else:
             self._losses[b] = losses.detach()
-        return self._update(self._addresses(tensors), coefficients, copy)
+        overwritten = params if self._by_views and copy is params else None
+        return self._update(self._addresses(tensors, overwritten), coefficients, copy)
 
     def take(self, b: int, gradient: Array, losses: Array, coefficients: Array, copy: Array | None) -> bool:
         """Apply the rule to the gradient (P,) of minibatch b, whose losses are these (µ,); see `compute`."""
         self._losses[b] = losses
         return self._update([gradient.ctypes.data + 4 * begin for begin in self._begins], coefficients, copy)
 
-    def _addresses(self, gradients: Sequence[torch.Tensor]) -> list[int]:
-        """Return where gradients lie; those whose elements do not follow the order of the parameter's are copied."""
+    def _addresses(self, gradients: Sequence[torch.Tensor], overwritten: Array | None) -> list[int]:
+        """Return where gradients lie.
+
+        Those whose elements do not follow the order of the parameter's are copied, and so are those that are in an
+        array that is overwritten meanwhile: a gradient may be another parameter itself.
+        """
         found = [gradient.data_ptr() for gradient in gradients]
+        begin = 0 if overwritten is None else overwritten.ctypes.data
+        within = range(begin, begin + (0 if overwritten is None else overwritten.nbytes))
         dense = map(_is_dense, gradients, self._formats)
-        if moved := [i for i, one in enumerate(dense) if not one]:
+        if moved := [i for i, (at, one) in enumerate(zip(found, dense, strict=True)) if at in within or not one]:
             self._room = aligned(self._size) if self._room is None else self._room
             self._engine.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
             for i in moved:

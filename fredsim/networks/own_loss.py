@@ -57,8 +57,11 @@ class ArrayLoss(Loss):
         return import_callable(self.function, FORM, "loss.name", "a function")
 
     def losses(self, output: Array, target: Array) -> Losses:
-        """Call the function, with copies. Raises ConfigError if it fails, or returns something else than CONTRACT."""
-        given, y = np.array(output), copied_targets(target)
+        """Call the function, with copies; all is NaN if it fails on outputs that are not finite.
+
+        Raises ConfigError if it fails on finite ones, or returns something else than CONTRACT.
+        """
+        given, y = output.copy(), copied_targets(target)
 
         def failed(error: BaseException) -> ConfigError:
             shapes = f"outputs {output.shape} and targets {target.shape}, arrays of NumPy"
@@ -66,8 +69,13 @@ class ArrayLoss(Loss):
             hint = "; a loss in PyTorch needs a PyTorch module with numerics: native" * in_torch
             return self.refused(f"failed on {shapes}: {briefly(error)}{hint}")
 
-        with failing(failed, FredsimError), np.errstate(all="ignore"):
-            found = self.called(given, y, **json.loads(self.arguments))
+        try:
+            with failing(failed, FredsimError), np.errstate(all="ignore"):
+                found = self.called(given, y, **json.loads(self.arguments))
+        except ConfigError:
+            if np.isfinite(output).all():
+                raise
+            return Losses(*(np.full(shape, np.nan, np.float32) for shape in (output.shape[:1], output.shape)))
         if not isinstance(found, tuple | list) or len(found) != 2:
             what = "one result" if not isinstance(found, tuple | list) else f"{len(found)} results"
             raise self.refused(f"returned {what}; of a network that fredsim computes it must return {CONTRACT}")

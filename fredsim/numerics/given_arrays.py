@@ -23,8 +23,11 @@ __all__ = ["CheckedOperations", "check_written", "copied_targets", "readable"]
 
 
 def copied_targets(y: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of targets as a user's function takes them: integers as int64, which those of tokens are not."""
-    return np.array(y, np.int64 if y.dtype.kind in "iu" else y.dtype)
+    """Return a copy of targets as a user's function takes them: integers as int64, which those of tokens are not.
+
+    It is in C order: sums that a function takes over several axes may have other bits in another order.
+    """
+    return np.array(y, np.int64 if y.dtype.kind in "iu" else y.dtype, order="C")
 
 
 def readable(array: Any, size: int | None = None, what: str = "the array") -> Array:

@@ -1,10 +1,13 @@
 """What is asked of our servers and of users': fredsim/servers/checks.py."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
 from fredsim.networks.layout import Layout
+from fredsim.numerics.rules import Rule
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Rated
 from fredsim.servers.checks import form_coefficients, trusted_rule
@@ -47,3 +50,53 @@ def test_a_coefficient_that_is_not_finite(server: type[ElementwiseServer], monke
     else:
         with pytest.raises(SimulationError, match="must be a number, finite in float32"):
             form_coefficients(made, 4, 1)
+
+
+def _smoothed(theta: Any, mean: Any, g: Any, alpha: Any) -> Any:
+    return theta - alpha * mean, mean + g
+
+
+BEGINNINGS = {
+    "masked": (
+        {"mean": np.ma.MaskedArray([1.0, 2, 3], [False, False, True])},
+        "gave 'mean' as a MaskedArray of float64 (3,)",
+    ),
+    "complex": ({"mean": np.full(3, 1 + 1j)}, "gave 'mean' as a ndarray of complex128 (3,)"),
+    "one": (
+        {"mean": np.ones(1)},
+        "gave 'mean' as a ndarray of float64 (1,); it must be a number, or real numbers (3,)",
+    ),
+    "text": ({"mean": "0.5"}, "gave 'mean' as a str of <U3 ()"),
+    "unknown": ({"maen": 0.5}, "names 'maen'; the rule's state is mean"),
+    "a number": (0.5, "returned 0.5; it must return a dict"),
+}
+
+
+@pytest.mark.parametrize(("given", "says"), BEGINNINGS.values(), ids=BEGINNINGS)
+def test_what_a_state_cannot_begin_with(given: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of masked arrays hidden values counted, a name that there is not began with 0, imaginary parts were lost."""
+
+    class Own(OwnSGD):
+        rule = Rule(_smoothed, state=("mean",))
+
+        def initial_state(self) -> Any:
+            return given
+
+    with pytest.raises(SimulationError) as caught:
+        Own(lr=0.1).init(np.zeros(3, np.float32), 2, Layout((("W", (3,)),)))
+    assert says in str(caught.value)
+    strided = np.repeat(np.array([3.0, 1, 2]), 2)[::2]
+    for right, expected in ((np.array(0.5), [0.5] * 3), (strided[::-1], [2.0, 1, 3]), (2, [2.0] * 3)):
+        monkeypatch.setattr(Own, "initial_state", lambda _, right=right: {"mean": right})
+        made = Own(lr=0.1)
+        made.init(np.zeros(3, np.float32), 2, Layout((("W", (3,)),)))
+        assert made.arrays["mean"].tolist() == expected
+
+
+def test_a_rule_of_ones_own_in_a_class_of_ours() -> None:
+    """Whose `initial_state` names what the class's own rule has."""
+
+    class Own(FASGD):
+        rule = ASGD.rule
+
+    Own(lr=0.1).init(np.zeros(3, np.float32), 2, Layout((("W", (3,)),)))

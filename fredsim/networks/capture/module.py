@@ -131,7 +131,14 @@ def kept(module: Any) -> Iterator[None]:
             value.requires_grad_(learns)
         with torch.no_grad():
             for value, before in values:
-                value.copy_(before)
+                if not (value.is_inference() or _repeats(value)):  # nobody has written what cannot be written
+                    value.copy_(before)
+
+
+def _repeats(value: Any) -> bool:
+    """Return whether several elements of a tensor are one number in memory, as `expand` gives them."""
+    strided = value.layout == torch.strided
+    return strided and any(n > 1 and not step for n, step in zip(value.shape, value.stride(), strict=True))
 
 
 def _in_training(module: Any) -> Any:
@@ -230,16 +237,17 @@ class _Comparison:
     @contextmanager
     def _moved(self, seed: int) -> Iterator[None]:
         """Change the parameters a little in a `with` block."""
-        generator, before = torch.Generator().manual_seed(seed), [value.detach().clone() for value in self._parameters]
+        generator, moved = torch.Generator().manual_seed(seed), [one for one in self._parameters if not _repeats(one)]
+        before = [value.detach().clone() for value in moved]
         with torch.no_grad():
-            for value, old in zip(self._parameters, before, strict=True):
+            for value, old in zip(moved, before, strict=True):
                 noise = torch.rand(value.shape, generator=generator) - 0.5
                 value.add_(noise * (0.1 + 0.1 * old.abs().mean()))
         try:
             yield
         finally:
             with torch.no_grad():
-                for value, old in zip(self._parameters, before, strict=True):
+                for value, old in zip(moved, before, strict=True):
                     value.copy_(old)
 
     def _once(self, samples: Any) -> str:
@@ -318,7 +326,7 @@ class _Comparison:
                 raise
             raise self._refused(f"cannot be trained: {' '.join(message_of(error).split())[:200]}") from error
         for (name, value), old in zip(self._module.named_parameters(), before, strict=True):
-            if not torch.equal(value.detach().view(torch.int32), old.view(torch.int32)):
+            if not torch.equal(value.detach().resolve_neg().view(torch.int32), old.view(torch.int32)):
                 raise self._refused(
                     f"changes its parameter {name!r} in forward, which torch.export leaves out; {NATIVE}"
                 )

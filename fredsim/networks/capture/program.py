@@ -174,7 +174,7 @@ class Program:
     def _fixed(value: Any) -> Fixed:
         if value.dtype in {torch.bfloat16, torch.complex64, torch.complex128}:
             raise UnsupportedError(f"has a constant of {value.dtype}")
-        return Fixed(value.detach().cpu().numpy())
+        return Fixed(value.detach().cpu().resolve_neg().numpy())
 
     def _size(self, size: Any) -> Size:
         """Return a size that may depend on the number of samples."""

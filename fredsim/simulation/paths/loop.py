@@ -193,12 +193,13 @@ class Simulation:
         if self._log is not None:
             self._log.flush()
         server, spent = self.server, self.spent_so_far()
-        raw = server.params if server.contract.averaged_params else None
+        # A copy: a user's class may hand over its average in the same array.
+        raw = np.array(np.asarray(server.params)) if server.contract.averaged_params else None
         return Outcome(
             status,
             self.iteration,
             np.asarray(server.evaluated_params),
-            None if raw is None else np.asarray(raw),
+            raw,
             spent["seconds"],
             spent["seconds_evaluation"],
             spent["seconds_kernels"],

@@ -5,6 +5,7 @@ A user's server needs `init`, `apply_update` and `params` only; this wrapper sup
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Set
 from functools import partial
@@ -52,6 +53,8 @@ class GuardedServer(Guarded):
         self.contract = read_contract(server, clients)
         self.signatures = SIGNATURES | ({"init": ("params", "clients", "layout")} if self.contract.derived else {})
         self._clients = clients
+        #: Whether its parameters are computed when they are asked for.
+        self._computes_params = isinstance(inspect.getattr_static(self._user_object, "params", None), property)
         self.timestamp = 0
         self._statistics: dict[str, tuple[int, list[float]]] = {}  # the timestamp and the values, by kind
         self._proxies: list[str] | None = None  # the names of the proxies, once known
@@ -316,6 +319,9 @@ class GuardedServer(Guarded):
             return self.params
         self.set_event(client, iteration)
         given = self.guard("fetch", lambda: self._inner.fetch(client))
+        if self._computes_params:  # perhaps into the array that `fetch` has returned
+            copied: Array = checked_array(self, given, self._size, "what fetch returns").copy()
+            return copied
         return given if given is self.params else checked_array(self, given, self._size, "what fetch returns")
 
     def changed_params(self, client: int, iteration: int) -> SimulationError:
