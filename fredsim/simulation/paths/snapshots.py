@@ -336,7 +336,7 @@ class Snapshots(Simulation):
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
         if self._statistics is not None and not pending.given_up:
-            self._statistics.arrived(client, reached=message is not None)
+            self._statistics.arrived(client, reached=sent > 0)  # not with a push that is applied again
         elif self._statistics is not None:
             self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
