@@ -141,7 +141,7 @@ def test_a_run_equals_a_plain_loop(alone: bool, simulate: Run) -> None:
     changes["clients"] = {"count": 3, "batch_size": 4, "sampling": "shuffled"}
     changes["clients"] |= {"clip_each_sample": 1e30} if alone else {}
     changes |= {"seed": 11, "dispatcher": {"name": "round_robin"}, "server": {"name": "asgd", "lr": 0.25}}
-    result = simulate(changes)
+    result, lengths = simulate(changes | {"probe": {"every": 1}}), []
     data = load_dataset("digits", 96, 40, data_root())
     model, streams = Mlp((64, 12, 10)), Streams(11)
     theta: NDArray[Any] = model.initial(streams)
@@ -156,9 +156,11 @@ def test_a_run_equals_a_plain_loop(alone: bool, simulate: Run) -> None:
         else:
             x = by_hand(images, 11, client, number, flip=True, crop=2)
         grad, _ = model.graph.gradient(held[client], x.reshape(4, 64), data.train.y[rows])
+        lengths.append(np.linalg.norm(grad.astype(np.float64)))
         theta = theta - np.float32(0.25) * grad
         held[client] = theta.copy()
     assert result.summary["digest"] == model.layout.digest(theta)
+    np.testing.assert_allclose(result.probe["gradient_norm"], lengths, rtol=1e-6)  # of samples drawn as the client's
 
 
 def digest(result: Result) -> tuple[str, list[str]]:

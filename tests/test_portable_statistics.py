@@ -46,9 +46,13 @@ BASE: dict[str, Any] = {
 
 
 class ByHand:
-    """A plain loop over the nodes: each client has statistics of its own, by which nothing is trained."""
+    """A plain loop over the nodes: each client has statistics of its own, by which nothing is trained.
 
-    def __init__(self, served: str) -> None:
+    A client's first push and each `every`-th pass; in place of others the gradient that was sent last is applied again.
+    """
+
+    def __init__(self, served: str, every: int = 1) -> None:
+        self.every, self.sent, self.known = every, dict[int, Array](), dict[int, list[Array]]()
         self.digits: Dataset = load_dataset("digits", None, None, data_root())
         self.graph, self.served = vgg(10, self.digits.shape, (2,)), served
         self.params = DrawnNetwork(self.graph).initial(Streams(0))
@@ -78,7 +82,7 @@ class ByHand:
 
     def evaluate(self) -> float:
         those = sorted(set(self.pushed)) if self.served == "averaged" else self.pushed[-1:]
-        known = [self.own[client] for client in those] or [self.initial]
+        known = [self.known[client] for client in those] or [self.initial]
         mean = [
             (sum(each[1:], each[0].astype(float)) / len(each)).astype(np.float32) for each in zip(*known, strict=True)
         ]
@@ -100,8 +104,10 @@ class ByHand:
             for place, seen in ((2 * number, mean), (2 * number + 1, unbiased)):
                 kept, share = np.float32(1 - float(np.float32(0.1))), np.float32(0.1)
                 self.own[client][place] = np.asarray(self.own[client][place] * kept + seen * share, np.float32)
-        self.params = np.asarray(self.params - np.float32(0.1) * grad, np.float32)
-        self.pushed.append(client)
+        if step < CLIENTS or (step // CLIENTS + 1) % self.every == 0:
+            self.sent[client], self.known[client] = grad, [one.copy() for one in self.own[client]]
+            self.pushed.append(client)
+        self.params = np.asarray(self.params - np.float32(0.1) * self.sent[client], np.float32)
 
     def losses(self) -> list[float]:
         held, found = [self.params] * CLIENTS, []
@@ -114,11 +120,13 @@ class ByHand:
         return found
 
 
+@pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("served", ["averaged", "last"])
-def test_against_a_plain_loop(served: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = ByHand(served).losses()
+def test_against_a_plain_loop(served: str, every: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ByHand(served, every).losses()
     assert len(set(expected)) == len(expected)
-    experiment = BASE | {"model": MODEL | {"buffers": served}}
+    gate = {} if every == 1 else {"push": {"every": {"k": every}}}
+    experiment = BASE | {"model": MODEL | {"buffers": served}, "dispatcher": {"name": "round_robin"} | gate}
     for way in ({"backend": "numpy"}, {"window": 1}, {"threads": 2}, {"probe": {"every": 3}}):
         assert list(simulate(experiment | way).metrics["validation_loss"]) == expected
     checkpoints_every(0.0, monkeypatch)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Engine
+from fredsim.compute.engines import BackendOperations
 from fredsim.compute.storage import Limits
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
@@ -25,6 +25,7 @@ from fredsim.numerics.oracle import norm
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.plugins.guarded_server import GuardedServer
+from fredsim.simulation.plugins.local_work import LocalWork
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -79,22 +80,23 @@ class Probe(Stateful):
         keys: Keys,
         holdings: Holdings,
         server: GuardedServer,
-        engine: Engine,
+        work: LocalWork,
+        operations: BackendOperations,
     ) -> None:
         """Measure the arrival of this iteration, before it happens; `rows` (µ,) is its first minibatch.
 
-        Both gradients are computed with the random numbers of that minibatch, whose `keys` are of one client.
+        Both gradients are computed by `work`, with the random numbers of that minibatch, whose `keys` are of one
+        client.
         """
         if self._copy is None:
-            self._copy = engine.operations.pool(server.params.size, Limits()).take()
+            self._copy = operations.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):
             both = np.stack([rows, rows])
-            if (backward := holdings.backward_params(client)) is held:
-                grads, _ = engine.gradients([held, own], both, keys.twice())
-            else:
-                grads, _ = engine.gradients_at_two([held, own], [backward, own], both, keys.twice())
+            backward = holdings.backward_params(client)
+            second = None if backward is held else [backward, own]
+            grads = work.unchanged([held, own], both, keys.twice(), second)
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
             vectors = stale - fresh, stale, held.astype(np.float64) - own.astype(np.float64)
             values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, *map(norm, vectors)

@@ -321,7 +321,8 @@ class Snapshots(Simulation):
         begin, kernels = time.perf_counter(), self._engine.seconds
         client, tasks = int(schedule.client[0]), self._tasks(schedule)
         rows, keys = tasks.rows[0, 0], tasks.keys(self._parts.streams.seed, 0)
-        probe.measure(self.iteration, client, rows, keys, self._holdings, self.server, self._engine)
+        own = self._holdings, self.server, self._work, self._operations
+        probe.measure(self.iteration, client, rows, keys, *own)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
@@ -336,7 +337,7 @@ class Snapshots(Simulation):
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
         if self._statistics is not None and not pending.given_up:
-            self._statistics.arrived(client, reached=message is not None)
+            self._statistics.arrived(client, reached=sent > 0)  # not with a push that is applied again
         elif self._statistics is not None:
             self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp

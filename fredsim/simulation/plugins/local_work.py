@@ -8,6 +8,7 @@ rounded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -214,7 +215,8 @@ class LocalWork(Stateful):
         over its samples. The next call overwrites the returned arrays.
         """
         if self._step is None:
-            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0), backward)
+            keys, limit = tasks.keys(self._streams.seed, 0), self._work.clip_each_sample
+            gradients, losses = self._gradients(held, tasks.rows[:, 0], keys, limit, backward)
             if self._work.changes_gradients:
                 gradients = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
             return cast(Sequence[Array], gradients), losses, [True] * len(held)
@@ -225,7 +227,8 @@ class LocalWork(Stateful):
         for number in range(count):
             places = [b for b in range(len(held)) if finite[b] and (tasks.steps is None or number < tasks.steps[b])]
             keys = tasks.some(places).keys(self._streams.seed, number)
-            grads, step_losses = self._gradients([slots[b][0] for b in places], tasks.rows[places, number], keys)
+            thetas, rows = [slots[b][0] for b in places], tasks.rows[places, number]
+            grads, step_losses = self._gradients(thetas, rows, keys, self._work.clip_each_sample)
             losses[places, number] = step_losses
             for grad, b in zip(grads, places, strict=True):
                 changed = self._changed(b, grad, tasks, number, slots[b][0], held[b])
@@ -251,14 +254,25 @@ class LocalWork(Stateful):
                 self._optimizer.begin(client, np.array(np.asarray(params)))
         return slots
 
-    def _gradients(
+    def unchanged(
         self, held: Sequence[Array], rows: Integers, keys: Keys, backward: Sequence[Array] | None = None
+    ) -> Any:
+        """Return the mean gradients (B, P) by the draws of the clients' own, before anything is changed in them."""
+        limit = None if self._work.clip_each_sample is None else math.inf
+        return self._gradients(held, rows, keys, limit, backward)[0]
+
+    def _gradients(
+        self,
+        held: Sequence[Array],
+        rows: Integers,
+        keys: Keys,
+        limit: float | None,
+        backward: Sequence[Array] | None = None,
     ) -> tuple[Any, Array]:
-        """Return the mean gradients (B, P) and the samples' losses (B, µ); each sample's gradient may be clipped.
+        """Return the mean gradients (B, P) and the samples' losses (B, µ); `limit` clips each sample's gradient.
 
         A network that draws does so for sample i of gradient n as for the first one of gradient n·µ + i then.
         """
-        limit = self._work.clip_each_sample
         if limit is None and backward is not None:
             return self._engine.gradients_at_two(held, backward, rows, keys)
         if limit is None:
