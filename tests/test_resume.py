@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fredsim
@@ -281,6 +282,25 @@ def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: C
     Path("out/staleness.csv").unlink()
     assert command(*words, "--resume")[2].startswith("out is done again: out/staleness.csv is gone")
     assert written(Path("out")) != before
+
+
+def test_a_run_has_finished_by_its_own_configuration_too(small_yaml: Path, command: Command) -> None:
+    """It has the numbers of rows that the run has found, which the experiment did not give."""
+    x, y = np.random.default_rng(0).random((100, 64), np.float32), np.arange(100) % 10
+    np.savez("some.npz", x_train=x[:90], y_train=y[:90], x_test=x[90:], y_test=y[90:])
+    words = ("run", small_yaml, "data={name: 'npz:some.npz'}", "--out", "out")
+    assert command(*words, "--quiet") == (0, "", "")
+    rows, before = Result(Path("out")).config["data"], written(Path("out"))
+    assert (rows["train"], rows["validation"]) == (75, 15)
+    for given in ((), ("data.train=75",), ("data.validation=15",)):
+        assert command(*words, *given, "--resume")[2] == "out finished before, and is not run again\n"
+    assert command("run", "out", "--resume")[2] == "out finished before, and is not run again\n"
+    assert written(Path("out")) == before
+    code, _, messages = command(*words, "data.train=74", "--resume")
+    assert (code, "holds another experiment (data.train: 75 there, 74 here)" in messages) == (2, True)
+    assert command(*words, "data.train=75", "--quiet") == (0, "", "")  # a record of these very rows
+    assert command(*words, "data.train=75", "--resume")[2] == "out finished before, and is not run again\n"
+    assert "finished before" not in command(*words, "--resume")[2]  # of all rows, which may be others
 
 
 def test_an_experiment_that_comes_with_fredsim_goes_on_in_results(small_yaml: Path, command: Command) -> None:

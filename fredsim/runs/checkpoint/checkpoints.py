@@ -25,7 +25,16 @@ from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_metada
 from fredsim.runs.checkpoint.tensors import map_arrays, tensor_chunks, tensor_type
 from fredsim.runs.folder.growing_files import FilePrefix
 from fredsim.simulation.paths.loop import Diverged
-from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_whole, read_bytes, whole_name, write_chunks
+from fredsim.system.files import (
+    CHUNK_BYTES,
+    LINK,
+    hash_of_prefix,
+    named_as,
+    open_whole,
+    read_bytes,
+    whole_name,
+    write_chunks,
+)
 from fredsim.system.machine import processor_name
 from fredsim.system.version import fredsim_version, package_version
 
@@ -227,6 +236,8 @@ class Checkpoints:
         try:
             metadata = read_metadata(read_bytes(plain), iteration)
             found, wanted = metadata.identity, metadata.identity if identity is None else identity
+            if type(found.get("model_files")) is dict:
+                wanted = {**wanted, "model_files": named_as(wanted.get("model_files", {}), found["model_files"])}
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):
                     raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")
