@@ -2,6 +2,9 @@
 
 import csv
 import hashlib
+import importlib.util
+import os
+import py_compile
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -341,3 +344,22 @@ def test_only_the_record_of_this_experiment_is_withdrawn(small_yaml: Path) -> No
     assert fredsim.Result("one").summary["status"] == "finished"
     withdraw(Path("one"), own)
     assert not Path("one/summary.json").exists()
+
+
+def test_a_module_is_run_as_its_file_is_now(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    """Python keeps bytecode by the second of a file's last change and by its length: two versions may have both."""
+    digests: list[str] = []
+    for number in "121":
+        module = Path("own_same.py")
+        module.write_text(own_server(f"grad = grad * np.float32(0.{number})\n"), encoding="utf-8")
+        os.utime(module, (1e9, 1e9))
+        sys.modules.pop("own_same", None)
+        compiled = importlib.util.cache_from_source(str(module))
+        if not Path(compiled).exists():  # as a script that imports it leaves it
+            py_compile.compile(str(module))
+        out = f"out{len(digests)}"
+        assert command("run", small_yaml, "server.name=own_same:Plain", "--quiet", "--out", out)[0] == 0
+        summary = Result(Path(out)).summary
+        assert summary["code"] == {"own_same": sha256("own_same")}
+        digests.append(summary["digest"])
+    assert digests[0] == digests[2] != digests[1]
