@@ -437,7 +437,7 @@ class Run:
         """Return the user's problem, augmentation, and schedules of fredsim's classes: they have no state to save."""
         plain = self._prepared.experiment.plain()
         of_rates = (plain.get("server"), (plain.get("clients") or {}).get("optimizer"))
-        rates = [part["lr"] for part in of_rates if part and ":" not in part["name"] and "lr" in part]
+        rates = [part for part in of_rates if part and ":" not in part["name"]]  # which may have others inside
         return named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
 
     def _memory(self) -> int | None:
