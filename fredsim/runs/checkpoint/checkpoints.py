@@ -90,6 +90,7 @@ def identity_of_run(
     model_files: Mapping[str, str],
     data: str | None,
     *,
+    made: str,
     numerics: str,
     device: str | None,
     threads: int,
@@ -97,7 +98,7 @@ def identity_of_run(
     """Return the identity of a run.
 
     `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name;
-    `data` is the digest of the data.
+    `data` is the digest of the data; `made` that of what a module's factory has made, "" of other models.
     `device` is where gradients are computed, None: on the processor; native ones depend on it, and on `threads`.
     """
     where: dict[str, Any] = {}
@@ -117,6 +118,7 @@ def identity_of_run(
         "data": data,
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
         **({"model_files": dict(model_files)} if model_files else {}),
+        **({"module": made} if made else {}),
         **where,
     }
 

@@ -152,7 +152,7 @@ class Run:
         path = self.simulation.choice.path
         self._identity = identity_of_run(
             self._prepared.experiment, self._backend, path, code, self._prepared.model_files,
-            self._prepared.dataset.digest,
+            self._prepared.dataset.digest, made=self._prepared.model.made,
             numerics=self._engine.numerics, device=self._engine.device_name, threads=self._engine.threads,
         )  # fmt: skip
 
