@@ -205,6 +205,11 @@ class Checkpoints:
             with suppress(OSError):  # the folder holds something else, too
                 self.folder.rmdir()
 
+    def remove_halves(self) -> None:
+        """Remove what a killed process, or a lost worker, has left of a checkpoint that it was writing."""
+        if self.folder.is_dir():
+            self._remove_all_but(self.iterations)
+
     @property
     def iterations(self) -> list[int]:
         """The iterations that have checkpoints, in order."""

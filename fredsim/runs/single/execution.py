@@ -150,6 +150,9 @@ def execute_here(
         observer.begin(name, length.iterations, length.updates, experiment.seconds)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
         remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        if checkpoint is not None:  # what cannot be used, and half of one, would be there when the run has ended
+            with write_errors(folder):
+                Checkpoints(folder, keep=policy.keep).remove_others(checkpoint.iteration)
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         summary = {
