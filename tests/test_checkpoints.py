@@ -239,6 +239,26 @@ def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: 
     assert sent[1] == ("metrics.csv", 0, b"0123")
 
 
+def test_a_run_that_began_anew_is_sent_whole(tmp_path: Path) -> None:
+    """Also its events, which begin as those before: the other side removes all files when the rows come anew."""
+    home, worker = tmp_path / "home", tmp_path / "worker"
+    contents = {"metrics.csv": (b"old", b"newer"), "events.parquet": (b"the", b"the same")}
+    for folder, number in ((home, 0), (worker, 1)):
+        folder.mkdir()
+        (folder / "config.yaml").write_bytes(b"a: 1")
+        for name, content in contents.items():
+            (folder / name).write_bytes(content[number])
+    prefixes = {name: FilePrefix(len(c), hashlib.sha256(c).hexdigest()) for name, (_, c) in contents.items()}
+    Checkpoints(worker).write(replace(at(7, {"a": 1}), files=prefixes))
+    sent: list[Chunk] = []
+    CheckpointSender(worker, sent.append, {name: content for name, (content, _) in contents.items()})(7)
+    for name in contents:
+        (home / name).unlink()  # as for a first row
+    for chunk in sent[1:]:
+        write_chunk(home, chunk, keep=False)
+    assert read_resume_files(home).keys() >= {*contents}
+
+
 def test_a_file_without_a_row_is_sent_too(tmp_path: Path) -> None:
     """Else a checkpoint of a run that has no row of probe.csv yet could not be used on the other side."""
     home, worker = tmp_path / "home", tmp_path / "worker"

@@ -318,6 +318,8 @@ def test_a_statistic_that_changes_between_updates(tmp_path: Path, monkeypatch: p
 
 
 OWN = """
+import random
+
 class Turns:
     def init(self, clients, streams):
         self.clients, self.turn = clients, 0
@@ -334,6 +336,10 @@ class Turns:
 class Slow:
     def seconds(self, client, task):
         return 1 + client / 3 + task % 2
+
+class Unseeded(Turns):
+    def choose(self, step):
+        return random.SystemRandom().randrange(self.clients)
 """
 
 
@@ -357,3 +363,56 @@ def test_stopped_while_a_users_class_is_asked_who_comes(
     assert reached == [0, reached[1], 60]
     assert 0 < reached[1] < 60
     assert files_of(tmp_path / "run") == whole
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize("path", ["hand", "queued"])
+def test_an_order_that_is_another_when_it_is_drawn_again(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run begins anew: what its events say is one order, whose replay has the same bits."""
+    (tmp_path / "own_slow_orders.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = DATA | {"path": path, "dispatcher": {"name": "own_slow_orders:Unseeded"}, "threads": 1}
+    data |= {"clients": {"count": 5, "batch_size": 2, "sampling": "iid"}, "server": {"name": "asgd", "lr": 0.1}}
+    if path == "queued":
+        pytest.importorskip("torch")
+        data |= {"model": {"name": "torch:own_modules:dense", "numerics": "native"}}
+    stopped(data, tmp_path / "run", 5)
+    assert 0 < Result(tmp_path / "run").summary["iterations"] < 60
+    status, notes = stopped(data, tmp_path / "run", 10**9)
+    assert (status, len(notes)) == ("finished", 1)
+    assert "cannot be used (its state does not fit: ValueError its order of arrivals is another" in notes[0]
+    trace = {"name": "trace", "file": str(tmp_path / "run" / "events.parquet")}
+    execute(resolve(data | {"dispatcher": trace}), tmp_path / "replay")
+    digests = [Result(tmp_path / name).summary["digest"] for name in ("run", "replay")]
+    assert digests[0] == digests[1]
+
+
+MADE = """
+import os
+import torch
+
+def net():
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 6), torch.nn.Tanh(), torch.nn.Linear(6, 10))
+    with torch.no_grad():
+        module[1].weight.mul_(float(os.environ["OWN_SCALE"]))
+    return module
+"""
+
+
+@pytest.mark.parametrize("numerics", ["portable", "native"])
+def test_a_module_that_is_made_otherwise(numerics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another version of PyTorch, or where a factory looks at the machine: the run begins anew with that one."""
+    pytest.importorskip("torch")
+    (tmp_path / "own_made.py").write_text(MADE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = {"name": "torch:own_made:net", "numerics": numerics, "trainable": "3.*"}
+    data, ended = DATA | {"model": model, "threads": 1, "server": {"name": "asgd", "lr": 0.1}}, []
+    for scale, folder, stops in (("1", "run", 10), ("2", "run", 10**9), ("2", "whole", 10**9)):
+        monkeypatch.setenv("OWN_SCALE", scale)
+        sys.modules.pop("own_made", None)
+        ended.append(stopped(data, tmp_path / folder, stops))
+    assert [status for status, _ in ended] == ["interrupted", "finished", "finished"]
+    assert "cannot be used (its module is" in ended[1][1][0]
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")

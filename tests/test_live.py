@@ -544,6 +544,7 @@ def test_an_error_of_any_type_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_computed_from_is_told_apart() -> None:
     ours = Basis("d" * 64, {"my_loss": "a"}, {"w.pt": "b"}, 460)
     assert ours.difference(Basis("d" * 64, {"my_loss": "a"}, {"w.pt": "b"}, 460)) == ""
+    assert ours.difference(Basis("d" * 64, {"my_loss": "a"}, {"weights/w.pt": "b"}, 460)) == ""  # of another folder
     for theirs, says in (
         (Basis("e" * 64, ours.code, ours.files, 460), "it has other data than this machine"),
         (Basis(None, ours.code, ours.files, 460), "it has other data than this machine"),

@@ -96,6 +96,7 @@ OF_OPTIMIZER = {"count": 4, "batch_size": 3, "local_steps": 2, "optimizer": {"na
     [
         ({"server": {"name": "asgd", "lr": {"name": "M:noisy", "base": 0.1}}}, "M.RNG"),
         ({"server": {"name": "asgd", "lr": {"name": "M:constant", "base": 0.1}}}, ""),
+        ({"server": {"name": "sync", "inner": {"name": "momentum", "lr": {"name": "M:noisy", "base": 0.1}}}}, "M.RNG"),
         (
             {
                 "clients": OF_OPTIMIZER | {"optimizer": {"name": "momentum", "lr": {"name": "M:noisy", "base": 0.1}}},

@@ -298,3 +298,17 @@ def test_what_has_finished_is_done_anew_whatever_was_kept(tmp_path: Path) -> Non
     execute(resolve(DATA), tmp_path / "run")
     assert before
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_what_a_killed_process_left_of_a_checkpoint_goes(tmp_path: Path) -> None:
+    """Else a run that goes on, and keeps its checkpoints, would have half of one, which no run writes."""
+    policy, places = CheckpointPolicy(1e9, keep=True), tmp_path / "checkpoint"
+    execute(resolve(DATA), tmp_path, policy=policy, stop_at=20)
+    (name,) = {path.stem for path in places.iterdir()}
+    (places / "000000000030.safetensors").write_bytes(b"half")
+    for suffix in ("json", "safetensors"):  # and one that cannot be used
+        (places / f"000000000040.{suffix}").write_bytes((places / f"{name}.{suffix}").read_bytes())
+    execute(resolve(DATA), tmp_path, policy=policy)
+    assert Result(tmp_path).summary["status"] == "finished"
+    assert {path.stem for path in places.iterdir()} == {name} == {"000000000020"}
+    assert verify(Result(tmp_path)) is None

@@ -2,11 +2,15 @@
 
 import csv
 import hashlib
+import importlib.util
+import os
+import py_compile
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fredsim
@@ -283,6 +287,25 @@ def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: C
     assert written(Path("out")) != before
 
 
+def test_a_run_has_finished_by_its_own_configuration_too(small_yaml: Path, command: Command) -> None:
+    """It has the numbers of rows that the run has found, which the experiment did not give."""
+    x, y = np.random.default_rng(0).random((100, 64), np.float32), np.arange(100) % 10
+    np.savez("some.npz", x_train=x[:90], y_train=y[:90], x_test=x[90:], y_test=y[90:])
+    words = ("run", small_yaml, "data={name: 'npz:some.npz'}", "--out", "out")
+    assert command(*words, "--quiet") == (0, "", "")
+    rows, before = Result(Path("out")).config["data"], written(Path("out"))
+    assert (rows["train"], rows["validation"]) == (75, 15)
+    for given in ((), ("data.train=75",), ("data.validation=15",)):
+        assert command(*words, *given, "--resume")[2] == "out finished before, and is not run again\n"
+    assert command("run", "out", "--resume")[2] == "out finished before, and is not run again\n"
+    assert written(Path("out")) == before
+    code, _, messages = command(*words, "data.train=74", "--resume")
+    assert (code, "holds another experiment (data.train: 75 there, 74 here)" in messages) == (2, True)
+    assert command(*words, "data.train=75", "--quiet") == (0, "", "")  # a record of these very rows
+    assert command(*words, "data.train=75", "--resume")[2] == "out finished before, and is not run again\n"
+    assert "finished before" not in command(*words, "--resume")[2]  # of all rows, which may be others
+
+
 def test_an_experiment_that_comes_with_fredsim_goes_on_in_results(small_yaml: Path, command: Command) -> None:
     """Not in the folder of the package that its file lies in."""
     words = ("run", "quickstart", "sweep=null", "iterations=40", "--resume")
@@ -321,3 +344,22 @@ def test_only_the_record_of_this_experiment_is_withdrawn(small_yaml: Path) -> No
     assert fredsim.Result("one").summary["status"] == "finished"
     withdraw(Path("one"), own)
     assert not Path("one/summary.json").exists()
+
+
+def test_a_module_is_run_as_its_file_is_now(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+    """Python keeps bytecode by the second of a file's last change and by its length: two versions may have both."""
+    digests: list[str] = []
+    for number in "121":
+        module = Path("own_same.py")
+        module.write_text(own_server(f"grad = grad * np.float32(0.{number})\n"), encoding="utf-8")
+        os.utime(module, (1e9, 1e9))
+        sys.modules.pop("own_same", None)
+        compiled = importlib.util.cache_from_source(str(module))
+        if not Path(compiled).exists():  # as a script that imports it leaves it
+            py_compile.compile(str(module))
+        out = f"out{len(digests)}"
+        assert command("run", small_yaml, "server.name=own_same:Plain", "--quiet", "--out", out)[0] == 0
+        summary = Result(Path(out)).summary
+        assert summary["code"] == {"own_same": sha256("own_same")}
+        digests.append(summary["digest"])
+    assert digests[0] == digests[2] != digests[1]

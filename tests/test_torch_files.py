@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.run_files import summary_text
-from fredsim.system.files import content_digest
+from fredsim.system.files import content_digest, named_as
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
@@ -195,3 +195,48 @@ def test_a_run_does_not_continue_with_another_file(reading: Callable[..., Path],
     assert "continues from the checkpoint" not in said
     assert "its model_files is " in said
     assert Path("out/metrics.csv").read_bytes() == whole
+
+
+def test_a_file_is_the_same_wherever_a_command_is_given(
+    reading: Callable[..., Path],
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Its name is a path below the current folder, which is another one later."""
+    experiment, there = reading("torch").resolve(), Path.cwd()
+    file, out = there / "weights/pretrained.bin", there / "out"
+    model = f"model={{name: 'torch:reading:pretrained', numerics: native, file: '{file}'}}"
+    words = (model, *WORDS[1:], "--checkpoint", "0.0001", "--keep-checkpoints", "--out", out)
+    assert command("run", experiment, *words, "--quiet")[0] == 0
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["model_files"] == {"weights/pretrained.bin": content_digest(str(file))}
+    whole = (out / "metrics.csv").read_bytes()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    anew()
+    assert command("verify", out)[:2] == (0, f"{out}: same bits\n")
+    assert "finished before, and is not run again" in command("run", experiment, *words, "--resume")[2]
+    (out / "summary.json").unlink()
+    anew()
+    assert "continues from the checkpoint" in command("run", experiment, *words)[2]
+    assert (out / "metrics.csv").read_bytes() == whole
+    write("torch", file, scale=2.0)
+    anew()
+    assert command("verify", out)[0] == 1
+    assert "out is done again: the file pretrained.bin that" in command("run", experiment, *words, "--resume")[2]
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "named"),
+    [
+        ({"a/w": "1"}, {"w": "1"}, {"w": "1"}),
+        ({"w": "1"}, {"/a/b/w": "1", "v": "2"}, {"/a/b/w": "1"}),
+        ({"w": "1"}, {"a/v": "1"}, {"w": "1"}),
+        ({"w": "2"}, {"a/w": "1"}, {"w": "2"}),
+        ({"a/w": "1", "b/w": "1"}, {"w": "1", "c/w": "1"}, {"w": "1", "c/w": "1"}),
+        ({"a/w": "1", "b/w": "2"}, {"b/w": "1", "a/w": "2"}, {"b/w": "1", "a/w": "2"}),
+        ({"a/w": "1", "w": "2"}, {"w": "2", "v": "1"}, {"a/w": "1", "w": "2"}),
+    ],
+)
+def test_files_by_the_names_of_before(found: dict[str, str], known: dict[str, str], named: dict[str, str]) -> None:
+    assert named_as(found, known) == named

@@ -60,7 +60,9 @@ class Places:
         return np.where(places >= 0, self._addresses[places], 0)
 
     def begin(self, params: DeviceArray) -> None:
-        """Copy parameters (size,) to the first place."""
+        """Copy parameters (size,) to the first place; the others are NaN: they are state from the first on."""
+        for part in filter(len, self._parts):
+            part[...] = np.nan
         next(part for part in self._parts if len(part))[0, : self._size] = params
 
     def take(self) -> Array:

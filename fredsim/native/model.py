@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -188,6 +189,11 @@ class TorchModel(Network):
             for path, part in self.module.named_modules()
             for name, value in own_attributes(part)
         }
+
+    @cached_property
+    def made(self) -> str:
+        """The SHA-256 of the initial values of all parameters, of which some are never trained."""
+        return hashlib.sha256(self._values.tobytes()).hexdigest()
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""

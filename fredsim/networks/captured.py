@@ -5,7 +5,9 @@ Both are kept in a run's folder, so that the run can be verified without PyTorch
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,16 @@ class CapturedNetwork(GivenNetwork):
     def statistics(self) -> list[NDArray[np.float32]]:
         """Return the running statistics that clients begin with: those of the module."""
         return self._statistics
+
+    @cached_property
+    def made(self) -> str:
+        """The SHA-256 of the graph and the values with which a run begins."""
+        from fredsim.networks.saved import text_of_graph
+
+        found = hashlib.sha256(text_of_graph(self._graph).encode())
+        for values in (self._initial, *self._statistics):
+            found.update(values.tobytes())
+        return found.hexdigest()
 
     def saved(self) -> dict[str, bytes]:
         """Return the contents of the files that a run's folder keeps of it, by name."""

@@ -87,6 +87,11 @@ class Network(ABC):
         """Return what it keeps from call to call besides its tensors, by name: what a user's module may have."""
         return {}
 
+    @property
+    def made(self) -> str:
+        """The SHA-256 of what a user's factory and PyTorch have made of it; "" if the experiment says it all."""
+        return ""
+
     def saved(self) -> dict[str, bytes]:
         """Return the contents, by name, of files for a run's folder, if its configuration alone does not say it all."""
         return {}

@@ -49,6 +49,7 @@ __all__ = [
     "fingerprint",
     "imported_since",
     "in_python",
+    "is_installed",
     "is_opaque",
     "kept_by_modules",
     "kept_elsewhere",
@@ -250,11 +251,12 @@ def is_users(module: ModuleType | None) -> bool:
     if module is None or module.__name__.partition(".")[0] == "fredsim" or module.__name__ in sys.builtin_module_names:
         return False
     file = getattr(module, "__file__", None)
-    return file is None or not _is_installed(str(file))
+    return file is None or not is_installed(str(file))
 
 
 @functools.lru_cache(4096)
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """Return whether a file is of Python itself or of an installed package."""
     path = Path(file)  # it may be of the user's or the system's packages, beside those of a virtual environment
     return str(path).startswith(LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 

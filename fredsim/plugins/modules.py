@@ -24,6 +24,7 @@ from fredsim.errors import ConfigError, nearest, needs, option, warn
 from fredsim.plugins.exits import note_own_code
 from fredsim.plugins.failures import failing, line_of, message_of
 from fredsim.plugins.fingerprints import users_modules
+from fredsim.plugins.from_source import from_source
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.references import parts_of
 
@@ -186,7 +187,7 @@ def _import_module(name: str) -> ModuleType:
         _check_elsewhere(top)
     note_import(name)
     note_own_code(name if file is None else f"{name} ({file})")
-    with folder_kept():
+    with folder_kept(), from_source():
         return importlib.import_module(name)
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "hash_of_prefix",
     "irregular_kind",
     "is_hole",
+    "named_as",
     "open_growing",
     "open_regular",
     "open_whole",
@@ -192,6 +193,23 @@ def _digest(path: str, *state: int) -> str:
     del state  # only part of the cache's key, so that a file that has changed is read again
     with open_regular(path, follow=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def named_as(found: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return digests of files by the names that `known` has for them.
+
+    A name may be a path below the folder in which a command was given, and the next one may be given elsewhere: a file
+    of the same content, with the same name in another folder, is the same.
+    """
+    left = {name: digest for name, digest in known.items() if found.get(name) != digest}
+    named = {}
+    for name, digest in found.items():
+        ours = os.path.basename(name)
+        others = (other for other, its in left.items() if its == digest and os.path.basename(other) == ours)
+        name = name if known.get(name) == digest else next(others, name)
+        left.pop(name, None)
+        named[name] = digest
+    return named
 
 
 def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:

@@ -25,7 +25,16 @@ from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_metada
 from fredsim.runs.checkpoint.tensors import map_arrays, tensor_chunks, tensor_type
 from fredsim.runs.folder.growing_files import FilePrefix
 from fredsim.simulation.paths.loop import Diverged
-from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_whole, read_bytes, whole_name, write_chunks
+from fredsim.system.files import (
+    CHUNK_BYTES,
+    LINK,
+    hash_of_prefix,
+    named_as,
+    open_whole,
+    read_bytes,
+    whole_name,
+    write_chunks,
+)
 from fredsim.system.machine import processor_name
 from fredsim.system.version import fredsim_version, package_version
 
@@ -81,6 +90,7 @@ def identity_of_run(
     model_files: Mapping[str, str],
     data: str | None,
     *,
+    made: str,
     numerics: str,
     device: str | None,
     threads: int,
@@ -88,7 +98,7 @@ def identity_of_run(
     """Return the identity of a run.
 
     `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name;
-    `data` is the digest of the data.
+    `data` is the digest of the data; `made` that of what a module's factory has made, "" of other models.
     `device` is where gradients are computed, None: on the processor; native ones depend on it, and on `threads`.
     """
     where: dict[str, Any] = {}
@@ -108,6 +118,7 @@ def identity_of_run(
         "data": data,
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
         **({"model_files": dict(model_files)} if model_files else {}),
+        **({"module": made} if made else {}),
         **where,
     }
 
@@ -194,6 +205,11 @@ class Checkpoints:
             with suppress(OSError):  # the folder holds something else, too
                 self.folder.rmdir()
 
+    def remove_halves(self) -> None:
+        """Remove what a killed process, or a lost worker, has left of a checkpoint that it was writing."""
+        if self.folder.is_dir():
+            self._remove_all_but(self.iterations)
+
     @property
     def iterations(self) -> list[int]:
         """The iterations that have checkpoints, in order."""
@@ -227,6 +243,8 @@ class Checkpoints:
         try:
             metadata = read_metadata(read_bytes(plain), iteration)
             found, wanted = metadata.identity, metadata.identity if identity is None else identity
+            if type(found.get("model_files")) is dict:
+                wanted = {**wanted, "model_files": named_as(wanted.get("model_files", {}), found["model_files"])}
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):
                     raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")

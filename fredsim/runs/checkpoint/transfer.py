@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,24 @@ class CheckpointSender:
         sizes = {name: file["size"] for name, file in json.loads(content)["files"].items()}
         if not self._sent:
             self._send_from("config.yaml", 0, (self.folder / "config.yaml").stat().st_size)
-            self._sent = {name: self._bytes_there(name) for name in sizes}
+            self._sent = self._bytes_there(sizes)
         for name, size in sizes.items():
             self._send_from(name, self._sent[name], size)
             self._sent[name] = size
         self._send_from(f"checkpoint/{tensors.name}", 0, tensors.stat().st_size)
         self.send((f"checkpoint/{plain.name}", 0, content))
 
-    def _bytes_there(self, name: str) -> int:
-        """Return how many bytes of a file the other side had before the first checkpoint: 0 if the run started over."""
-        content = self.resume_files.get(name, b"")
-        with (self.folder / name).open("rb") as file:
-            return len(content) if file.read(len(content)) == content else 0
+    def _bytes_there(self, names: Iterable[str]) -> dict[str, int]:
+        """Return how many bytes of each file the other side had before the first checkpoint: 0 if the run started over.
+
+        Then the other side removes all that it had, also a file that begins as before, such as the events.
+        """
+        before = {name: self.resume_files.get(name, b"") for name in names}
+        for name, content in before.items():
+            with (self.folder / name).open("rb") as file:
+                if file.read(len(content)) != content:
+                    return dict.fromkeys(before, 0)
+        return {name: len(content) for name, content in before.items()}
 
     def _send_from(self, name: str, begin: int, end: int) -> None:
         with (self.folder / name).open("rb") as file:

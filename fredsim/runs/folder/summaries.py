@@ -24,8 +24,9 @@ from fredsim.plugins.user_code import digest_changes, named_modules
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.run_files import version_numbers
 from fredsim.simulation.paths.choice import PathTaken
+from fredsim.system.files import named_as
 
-__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference", "recorded_module"]
+__all__ = ["CIRCUMSTANCES", "file_changes", "is_record_of", "record_difference", "recorded_module"]
 
 #: Entries that were added after fredsim 1.0.0, with the version that added each: records of earlier ones lack them.
 ADDED: dict[str, tuple[int, ...]] = {"model_files": (1, 1)}
@@ -58,6 +59,8 @@ def record_difference(one: Result, other: Result) -> str | None:
         now["code"] = {name: digest for name, digest in now["code"].items() if name not in short}
     made = [(said.get("backend"), said.get("config"), said["versions"].get("fredsim")) for said in (record, now)]
     free = CIRCUMSTANCES.keys() - (TAKEN if made[0] == made[1] else set())
+    if "model_files" in record and "model_files" in now:
+        now["model_files"] = named_as(now["model_files"], record["model_files"])
     added = ({"live": None}, {"live.csv": ""}) if one.live else ({}, {})
     now, files = now | added[0], now["files"] | added[1]
     keys = [key for key in {**record, **now} if key not in ("config", "files", "sha256")]
@@ -94,12 +97,27 @@ def recorded_module(result: Result, config: Mapping[str, Any]) -> Recorded | Non
 
 
 def file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return a text for each file that a PyTorch module was built from, and that differs from the one it has now."""
+    """Return a text for each file that a PyTorch module was built from, and that differs from the one it has now.
+
+    That it lies in another folder, or that the command was given in another one, is no difference.
+    """
     new, gone = (
         "the model now reads the file {}, of which the record has no digest",
         "the model no longer reads the file {}",
     )
-    return digest_changes(before, now, new, gone, "the file {} that the model reads has changed")
+    return digest_changes(before, named_as(now, before), new, gone, "the file {} that the model reads has changed")
+
+
+def is_record_of(result: Result, experiment: Experiment) -> bool:
+    """Return whether a record is of an experiment, which may be the content of its config.yaml.
+
+    That has the numbers of rows that the run has found. Raises OutputError, ConfigError if config.yaml is damaged.
+    """
+    recorded = result.summary.get("experiment")
+    if recorded == experiment.digest or recorded not in _digests(experiment):
+        return bool(recorded == experiment.digest)
+    given, found = experiment.plain()["data"], result.config["data"]
+    return all(given.get(key) in (None, found.get(key)) for key in ("train", "validation"))
 
 
 def _digests(experiment: Experiment) -> list[str]:

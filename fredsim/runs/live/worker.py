@@ -30,6 +30,7 @@ from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import make_compressor
 from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.system.files import named_as
 
 __all__ = ["Basis", "LiveWorker"]
 
@@ -63,8 +64,9 @@ class Basis:
         for name in sorted({*self.code, *other.code}):
             if self.code.get(name) != other.code.get(name):
                 return f"it has another version of {name} than this machine; restart it with the same files"
-        for name in sorted({*self.files, *other.files}):
-            if self.files.get(name) != other.files.get(name):
+        theirs = named_as(other.files, self.files)
+        for name in sorted({*self.files, *theirs}):
+            if self.files.get(name) != theirs.get(name):
                 return f"it has another file {name} than this machine; put the same one there, and restart it"
         if self.data != other.data:
             return "it has other data than this machine; put the same files into its FREDSIM_DATA, and restart it"

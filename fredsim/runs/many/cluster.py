@@ -518,6 +518,9 @@ def write_run(task: Task, files: Mapping[str, bytes]) -> None:
             remove_earlier(task.folder, files.keys() - {"summary.json"})
             for name in sorted(files, key="summary.json".__eq__):
                 write_atomic(task.folder / name, files[name])
-            if not task.policy.keep:
-                Checkpoints(task.folder).clear()
+            checkpoints = Checkpoints(task.folder)
+            if task.policy.keep:
+                checkpoints.remove_halves()
+            else:
+                checkpoints.clear()
         note_code(task.folder / "config.yaml", [task.experiment])

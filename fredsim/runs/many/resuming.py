@@ -11,7 +11,7 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
-from fredsim.runs.folder.summaries import file_changes
+from fredsim.runs.folder.summaries import file_changes, is_record_of
 from fredsim.runs.single.prepared import model_files
 
 __all__ = ["reason_to_run"]
@@ -27,7 +27,7 @@ def reason_to_run(folder: Path, experiment: Experiment, root: str | os.PathLike[
         return ""
     try:
         summary = result.summary
-        if summary.get("experiment") != experiment.digest or summary["status"] not in {"finished", "diverged"}:
+        if summary["status"] not in {"finished", "diverged"} or not is_record_of(result, experiment):
             return ""
         if files := result.changed_files:
             return "; ".join(files)

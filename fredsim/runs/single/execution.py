@@ -20,7 +20,13 @@ from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import own_modules
 from fredsim.errors import FredsimError, SimulationError, option
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
-from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
+from fredsim.runs.checkpoint.checkpoints import (
+    NO_CHECKPOINTS,
+    Checkpoint,
+    CheckpointPolicy,
+    Checkpoints,
+    resume_errors,
+)
 from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
@@ -148,8 +154,7 @@ def execute_here(
         goes_on = not hooks.replayable and not Result(folder).has_finished and run.can_go_on()
         _claim(folder, heading, prepared.experiment, experiment, goes_on=goes_on)
         observer.begin(name, length.iterations, length.updates, experiment.seconds)
-        checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
-        remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        checkpoint = _begin(run, folder, keep=policy.keep)
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         summary = {
@@ -176,6 +181,16 @@ def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | N
         gc.collect()
     size, threads = experiment.clients.batch_size, experiment.threads or default_threads
     return backend, make_engine(backend, model, dataset, size, threads)
+
+
+def _begin(run: Run, folder: Path, *, keep: bool) -> Checkpoint | None:
+    """Return the checkpoint that a run has continued from, if any; remove all that is not of it. Raises OutputError."""
+    checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
+    remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+    if checkpoint is not None:  # what cannot be used, and half of one, would be there when the run has ended
+        with write_errors(folder):
+            Checkpoints(folder, keep=keep).remove_others(checkpoint.iteration)
+    return checkpoint
 
 
 def _claim(folder: Path, heading: str, used: Experiment, given: Experiment, *, goes_on: bool) -> None:

@@ -152,7 +152,7 @@ class Run:
         path = self.simulation.choice.path
         self._identity = identity_of_run(
             self._prepared.experiment, self._backend, path, code, self._prepared.model_files,
-            self._prepared.dataset.digest,
+            self._prepared.dataset.digest, made=self._prepared.model.made,
             numerics=self._engine.numerics, device=self._engine.device_name, threads=self._engine.threads,
         )  # fmt: skip
 
@@ -437,7 +437,7 @@ class Run:
         """Return the user's problem, augmentation, and schedules of fredsim's classes: they have no state to save."""
         plain = self._prepared.experiment.plain()
         of_rates = (plain.get("server"), (plain.get("clients") or {}).get("optimizer"))
-        rates = [part["lr"] for part in of_rates if part and ":" not in part["name"] and "lr" in part]
+        rates = [part for part in of_rates if part and ":" not in part["name"]]  # which may have others inside
         return named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
 
     def _memory(self) -> int | None:

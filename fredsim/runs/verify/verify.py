@@ -290,12 +290,12 @@ def first_unequal(one: State, other: State) -> str:
 def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
-    code, files = user_code_digests(own_modules(experiment.plain())), dict[str, str]()
+    code, files, made = user_code_digests(own_modules(experiment.plain())), dict[str, str](), ""
     if made_of_files(experiment):
         prepared = prepare(experiment, root)
-        code, files = code | dict(prepared.model.code), prepared.model_files
+        code, files, made = code | dict(prepared.model.code), prepared.model_files, prepared.model.made
     return identity_of_run(
-        experiment, summary["backend"], summary["path"], code, files, summary.get("data"),
+        experiment, summary["backend"], summary["path"], code, files, summary.get("data"), made=made,
         numerics=summary.get("numerics", "portable"), device=summary.get("device"),
         threads=threads_of(result) or 1,
     )  # fmt: skip

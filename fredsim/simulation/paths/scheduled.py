@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -68,14 +69,25 @@ class Scheduled(Simulation):
 
     def take_state(self) -> State:
         """Return the state; it includes what clients hold, except before the first event."""
-        held = self._stretches.take_held() if self.iteration > 0 else {}
-        return super().take_state() | held
+        if not self.iteration:
+            return super().take_state()
+        return super().take_state() | self._stretches.take_held() | self._order()
+
+    def _order(self) -> State:
+        """Return the SHA-256 of who arrives when, by a user's class, which may draw it by other means than streams."""
+        assert self._schedule is not None
+        client, at = self._schedule.client, self._schedule.time
+        digest = hashlib.sha256(client.tobytes() + (b"" if at is None else at.tobytes()))
+        return {"order": digest.hexdigest()} if self._dispatcher.own else {}
 
     def put_state(self, state: State) -> None:
         """Restore a state; draw the schedule again if events have happened."""
         super().put_state(state)
         if self.iteration > 0:
             self._draw(math.inf)
+            if any(state.get(name) != digest for name, digest in self._order().items()):
+                what = "its order of arrivals is another than the one drawn now"
+                raise ValueError(f"{what}; draw from the streams that init is given, or by a seed")
             self._stretches.put_held(state, self.iteration)
 
     def _shares(self) -> dict[str, float] | None:

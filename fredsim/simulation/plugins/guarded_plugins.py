@@ -76,6 +76,11 @@ class GuardedDispatcher(Guarded):
         if self.has("expect"):
             self.guard("expect", lambda: self._inner.expect(clients))
 
+    @property
+    def own(self) -> bool:
+        """Whether its class is a user's, or derived from one of fredsim's."""
+        return not is_built_in(type(self._user_object))
+
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
         self._step = step
