@@ -151,6 +151,52 @@ def a_copy():
 
 def of_a_frozen_part():
     return nn.Sequential(FROZEN, nn.Linear(10, 10))
+
+
+def teacher(*inside):
+    return nn.Sequential(torch_only(), nn.Sequential(nn.Linear(10, 10), *inside).eval())
+
+
+def drops():
+    return teacher(nn.Dropout(0.0))
+
+
+def drops_not():
+    return teacher(nn.Tanh())
+
+
+def in_evaluation():
+    return drops().eval()
+
+
+class Stays(nn.Sequential):
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def stays():
+    return Stays(torch_only(), nn.Dropout(0.5))
+
+
+class Limits(nn.Module):
+    def __init__(self, most=100.0):
+        super().__init__()
+        self.body, self.most = torch_only(), most
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.body[1].weight.clamp_(-self.most, self.most)
+        return self.body(x)
+
+
+def limits():
+    return Limits(2.0)
+
+
+def limits_nothing():
+    return Limits()
 """
 
 
@@ -235,6 +281,9 @@ NOTES = {
     "seeds_numpy": (EVERY_SEED, "its factory seeds a generator itself"),
     "own_generator": (EVERY_SEED, "leave seeding to fredsim"),
     "softmax": ("gives probabilities", "takes logits; leave softmax out"),
+    "drops": ("has its '1' in evaluation mode when its factory returns it", "a train() of its own"),
+    "limits": ("changes its parameter 'body.1.weight' in forward, as a limit on weights does: ", "for one gradient"),
+    **dict.fromkeys(("drops_not", "in_evaluation", "stays", "limits_nothing"), ()),
     **dict.fromkeys(("torch_only", "numpy", "seeds_afterwards", "zeros", "log_softmax", "sigmoid", "relu"), ()),
 }
 

@@ -18,7 +18,9 @@ from fredsim.native.building import same
 from fredsim.numerics.arrays import near
 from fredsim.plugins.failures import is_interrupt
 
-__all__ = ["Casts", "Unchanged", "are_probabilities", "check_gradient", "check_hooks", "nothing_again"]
+__all__ = [
+    "Casts", "Unchanged", "are_probabilities", "changed_in_forward", "check_gradient", "check_hooks", "nothing_again",
+]  # fmt: skip
 
 Array = NDArray[np.float32]
 Refused = Callable[[str], ConfigError]
@@ -135,3 +137,25 @@ def are_probabilities(module: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
         if is_interrupt(error):
             raise
         return False
+
+
+def changed_in_forward(module: Any, x: torch.Tensor) -> str:
+    """Return the name of the first parameter that a forward pass changes, as a limit on weights does; "" if it is none.
+
+    Parameters are large while it is tried, and put back afterwards. Nothing is found if the module fails.
+    """
+    named = dict(module.named_parameters())
+    before = [value.detach().clone() for value in named.values()]
+    try:
+        with torch.no_grad():
+            large = [value.mul_(64).add_(1).clone() for value in named.values()]
+            module(x)
+        return next((name for (name, now), was in zip(named.items(), large, strict=True) if not same(now, was)), "")
+    except BaseException as error:  # of any type: see are_probabilities
+        if is_interrupt(error):
+            raise
+        return ""
+    finally:
+        with torch.no_grad():
+            for value, was in zip(named.values(), before, strict=True):
+                value.copy_(was)

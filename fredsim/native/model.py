@@ -198,7 +198,7 @@ class TorchModel(Network):
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.checks import are_probabilities
+        from fredsim.native.checks import are_probabilities, changed_in_forward
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:
@@ -208,10 +208,14 @@ class TorchModel(Network):
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
         with seeded(0):
             probabilities = is_softmax and are_probabilities(self.module, samples.to(self.device))
+            changed = changed_in_forward(self.module, samples.to(self.device))
         if probabilities:
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"
+        if changed:
+            what = f"model.name: {self.name} changes its parameter {changed!r} in forward, as a limit on weights does"
+            yield f"{what}: that holds for one gradient alone, and neither its client nor the server keeps it"
 
     def refused(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the module: `what` follows the module's name."""
