@@ -197,6 +197,24 @@ def limits():
 
 def limits_nothing():
     return Limits()
+
+
+def against_others(output, y):
+    return nn.functional.cross_entropy(output - output.mean(0), y, reduction="none")
+
+
+def alone(output, y):
+    return nn.functional.cross_entropy(output, y, reduction="none")
+
+
+class Centred(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch_only()
+
+    def forward(self, x):
+        y = self.body(x)
+        return y - y.mean(0)
 """
 
 
@@ -296,6 +314,22 @@ def test_what_is_noted(name: str, drawing: Path, command: Command) -> None:
     assert code == 0
     assert len(notes) == bool(NOTES[name]), messages
     assert all(line.startswith("note: ") and part in line for line in notes for part in NOTES[name]), messages
+
+
+@pytest.mark.parametrize(("name", "loss", "noted"), [
+    ("torch_only", "against_others", True), ("Centred", "alone", True), ("torch_only", "alone", False),
+])  # fmt: skip
+def test_samples_that_meet_are_noted_where_each_is_clipped(
+    name: str, loss: str, noted: bool, drawing: Path, command: Command
+) -> None:
+    """Of ten equal outputs the loss is log 10."""
+    words = f"model={{name: 'torch:drawing:{name}', numerics: native}}", f"loss=drawing:{loss}", "iterations=4"
+    for clipped in (True, False):
+        code, _, messages = command(
+            "run", drawing, *words, *["clients.clip_each_sample=1"] * clipped, "--out", str(clipped)
+        )
+        assert code == 0
+        assert ("sample 0 has the loss 2.3 then, and " in messages) == (noted and clipped), messages
 
 
 def test_notes_are_warnings_in_python(drawing: Path, digits_experiment: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.failures import is_interrupt
 from fredsim.plugins.modules import check_torch, import_callable, parameters_of
 from fredsim.plugins.seeding import seeded
 
@@ -193,6 +194,30 @@ class TorchModel(Network):
         """Return the initial parameters, float32 (P,)."""
         del streams  # the module has initialized its parameters already
         return self.initial_params.copy()
+
+    def first_losses(self, x: NDArray[Any], y: NDArray[Any]) -> Array | None:
+        """Return the initial losses of samples; see Network."""
+        import torch
+
+        from fredsim.native.losses import losses_of
+        from fredsim.native.statistics import norms_alone
+
+        samples, targets = (torch.from_numpy(np.array(array)).to(self.device) for array in (x, y))
+        samples = samples.reshape(-1, *self.shape)
+        try:
+            with seeded(0), torch.no_grad():
+                norms_alone(self.module)
+                output = self.module(samples if samples.is_floating_point() else samples.long())
+                losses = losses_of(CrossEntropy() if self.loss is None else self.loss)(
+                    output, targets if targets.is_floating_point() else targets.long()
+                )
+            return np.asarray(losses.detach().float().cpu())
+        except BaseException as error:  # of any type: the module is the user's, and the run itself says what is wrong
+            if is_interrupt(error):
+                raise
+            return None
+        finally:
+            self.module.train()
 
     def remarks(self, x: Array) -> Iterator[str]:
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
