@@ -192,11 +192,27 @@ class Limits(nn.Module):
 
 
 def limits():
-    return Limits(2.0)
+    return Limits(0.05)
 
 
 def limits_nothing():
     return Limits()
+
+
+class Notices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.calls, self.seen = torch_only(), 0, 0.0
+
+    def forward(self, x):
+        self.seen = float(x.mean())
+        return self.body(x)
+
+
+class Counts(Notices):
+    def forward(self, x):
+        self.calls += 1
+        return self.body(x)
 
 
 def against_others(output, y):
@@ -301,7 +317,8 @@ NOTES = {
     "softmax": ("gives probabilities", "takes logits; leave softmax out"),
     "drops": ("has its '1' in evaluation mode when its factory returns it", "a train() of its own"),
     "limits": ("changes its parameter 'body.1.weight' in forward, as a limit on weights does: ", "for one gradient"),
-    **dict.fromkeys(("drops_not", "in_evaluation", "stays", "limits_nothing"), ()),
+    "Counts": ("counts in its attribute 'calls' in forward: the calls of all clients, of evaluation, ",),
+    **dict.fromkeys(("drops_not", "in_evaluation", "stays", "limits_nothing", "Notices"), ()),
     **dict.fromkeys(("torch_only", "numpy", "seeds_afterwards", "zeros", "log_softmax", "sigmoid", "relu"), ()),
 }
 

@@ -223,7 +223,7 @@ class TorchModel(Network):
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.checks import are_probabilities, changed_in_forward
+        from fredsim.native.checks import are_probabilities, changed_in_forward, counted_in_forward
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:
@@ -231,9 +231,11 @@ class TorchModel(Network):
             yield f"{reason}; so PyTorch computes it (numerics: native)"
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
+        samples = samples.to(self.device)
+        with seeded(0):  # what changes parameters is asked for first, since the others let it
+            changed, counted = changed_in_forward(self.module, samples), counted_in_forward(self.module, samples)
         with seeded(0):
-            probabilities = is_softmax and are_probabilities(self.module, samples.to(self.device))
-            changed = changed_in_forward(self.module, samples.to(self.device))
+            probabilities = is_softmax and are_probabilities(self.module, samples)
         if probabilities:
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
@@ -241,6 +243,9 @@ class TorchModel(Network):
         if changed:
             what = f"model.name: {self.name} changes its parameter {changed!r} in forward, as a limit on weights does"
             yield f"{what}: that holds for one gradient alone, and neither its client nor the server keeps it"
+        if counted:
+            calls = "of all clients, of evaluation, and of what is tried before the run"
+            yield f"model.name: {self.name} counts in its attribute {counted!r} in forward: the calls {calls}, together"
 
     def refused(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the module: `what` follows the module's name."""
