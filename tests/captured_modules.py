@@ -82,6 +82,14 @@ class Frozen(nn.Module):
         return self.norm(self.dense(x))
 
 
+class Silent(Frozen):
+    """Has a train() that returns nothing."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the mode alone."""
+        super().train(mode)
+
+
 class Spare(nn.Module):
     """Has a parameter without elements, as one that says the device; nothing is computed with it."""
 
@@ -206,6 +214,32 @@ def without_gradient(own: Any, x: Any) -> Any:
     """Compute a part without gradients."""
     with torch.no_grad():
         y = own.dense(x)
+    return y + own.dense(x)
+
+
+def tables(own: Any, x: Any) -> Any:
+    """Make a table and a target without gradients, one of which is used as it is, and one with a gradient, too."""
+    with torch.no_grad():
+        angles = torch.arange(4) * 0.3
+        table = torch.stack([angles.cos(), angles.sin()])
+        goal = own.dense(x).tanh()
+    return (own.dense(x) - goal) * table[0] + goal * x * table[1]
+
+
+def with_gradient_within(own: Any, x: Any) -> Any:
+    """Compute a part with gradients within one without."""
+    with torch.no_grad():
+        y = own.dense(x)
+        with torch.enable_grad():
+            z = own.dense(y)
+    return z + own.dense(x)
+
+
+def changed_without_gradient(own: Any, x: Any) -> Any:
+    """Change in place, of which the gradient knows nothing."""
+    y = own.dense(x)
+    with torch.no_grad():
+        y.mul_(2)
     return y + own.dense(x)
 
 

@@ -63,6 +63,13 @@ class Odd(nn.Module):
         return self.inside(self.change(self, x))
 
 
+class Whole(Odd):
+    """Returns what `change` makes of what it is given."""
+
+    def forward(self, x: Any) -> Any:
+        return self.change(self, x)
+
+
 def _hook_result(_: Any, __: Any, output: Any) -> None:
     if output.requires_grad:
         output.register_hook(lambda g: 3 * g)
@@ -155,11 +162,45 @@ def sparse_rows() -> Any:
     return module
 
 
+def by_gradients_of_samples() -> Any:
+    """Moves samples along a gradient, also where the module is evaluated."""
+
+    def moved(own: Any, x: Any) -> Any:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (along,) = torch.autograd.grad(own.inside(x).logsumexp(1).sum(), x, create_graph=True)
+            return own.inside(x + along)
+
+    return Whole(moved)
+
+
+def by_gradients_of_parameters() -> Any:
+    """Takes a step of its own before it computes, also where the module is evaluated."""
+
+    def adapted(own: Any, x: Any) -> Any:
+        with torch.enable_grad():
+            names, values = zip(*own.inside.named_parameters(), strict=True)
+            steps = torch.autograd.grad(own.inside(x).logsumexp(1).mean(), values, create_graph=True)
+            fast = {name: value - step for name, value, step in zip(names, values, steps, strict=True)}
+            return torch.func.functional_call(own.inside, fast, (x,))
+
+    return Whole(adapted)
+
+
+def by_strides() -> Any:
+    """Takes filters as a matrix by the strides of their memory."""
+    module = Odd(lambda own, x: (
+        own.second.weight.as_strided((1, 18), (18, 1)) @ nn.functional.unfold(own.first(x), 3, padding=1)
+    ).view_as(x))  # fmt: skip
+    module.first, module.second = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 1, 3)
+    return module
+
+
 #: Modules that reach a parameter by another way than its attribute.
 ELSEWHERE = (in_a_list, in_a_partial, by_its_data, straight_through)
 HONOURED = (
     plain, forward_hooks, hooked_results, removed_hooks, own_function, tied, twice_the_same, unused, parametrized,
-    detached, sparse_rows, *ELSEWHERE,
+    detached, sparse_rows, by_gradients_of_samples, by_gradients_of_parameters, by_strides, *ELSEWHERE,
 )  # fmt: skip
 
 

@@ -66,6 +66,10 @@ def rows_only() -> nn.Module:
     return nn.Linear(64, 10)
 
 
+def replicated() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.DataParallel(nn.Linear(64, 10)))
+
+
 def double() -> nn.Module:
     return dense(10, (1, 8, 8)).double()
 
@@ -136,6 +140,15 @@ class Own(nn.Linear):
 
     def forward(self, x: Any) -> Any:
         return super().forward(self.change(x.flatten(1)))
+
+
+class Slopes(Own):
+    """Takes a gradient by its samples, also where it is evaluated without any."""
+
+    def change(self, x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(nn.functional.linear(x, self.weight).sum(), x, create_graph=True)
+        return x + slope
 
 
 class Puts(Own):

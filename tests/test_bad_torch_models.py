@@ -27,6 +27,8 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "a number": ("ReturnsLoss", ("(3, 1, 8, 8) to torch.float32 (); it must give logits, torch.float32 (3, 10)",)),
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
     "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
+    "replicas": ("replicated", ("has its '1' in DataParallel", "return the module without it")),
+    "a gradient in evaluation": ("Slopes", ("does not require grad", "within torch.enable_grad()")),
     "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
     "sizes to come": ("lazy", ("parameter '1.weight' without values",)),
     "no device": ("meta", ("parameter '1.weight' without values",)),

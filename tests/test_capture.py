@@ -344,6 +344,21 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             lambda own, x: own.dense(x).detach().tanh() * own.dense(x) + own.by.detach() * x + own.joint(x).detach()
         ), PLACES,
     ),
+    "without gradients": (lambda: Own(
+        lambda own, x: given.tables(own, x) + given.without_gradient(own, x) + given.with_gradient_within(own, x)
+    ), ROWS),
+    "logarithms of sums": (
+        lambda: Own(
+            lambda own, x: (y := own.dense(x)).logsumexp(2, keepdim=True) + (60 * y).logsumexp((1, 2))[:, None, None]
+            + torch.logsumexp(y.masked_fill(own.mask[:, :4] < 0, -math.inf), -1)[:, :, None]
+        ), PLACES,
+    ),
+    "tangents, and exponentials near 1": (
+        lambda: Own(
+            lambda own, x: (0.4 * (y := own.dense(x))).tan() + y.expm1() + 1e4 * (1e-5 * y).expm1()
+            + (0 * y.detach() + own.by - own.by.detach()).expm1()
+        ), PLACES,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)
@@ -375,6 +390,11 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: (own.dense(x).mean(1) * torch.ones(1, 1) + torch.zeros(1, 1)).mT), ROWS,
     ),
 }  # fmt: skip
+
+
+def test_a_train_method_may_return_nothing() -> None:
+    one, other = (captured(seeded(make), samples(ROWS)) for make in (given.Silent, given.Frozen))
+    assert one.graph.nodes == other.graph.nodes
 
 
 def test_no_order_of_products_by_letters_is_chosen_for_a_number_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,7 +549,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "an infinite number": (lambda: Own(lambda own, x: own.dense(x) + math.inf), ROWS,
         "uses add in its forward, which takes the number inf; give"),
     "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
-                      "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
+                      "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0]"),
+    "their number": (lambda: Own(lambda own, x: own.dense(x).reshape(len(x), -1)), ROWS,
+                     "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
                          "uses reshape in its forward, which has a size of (s77//2) for s77 samples, which mixes them"),
     "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS,
@@ -551,9 +573,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "one sample": (lambda: Own(lambda own, x: own.dense(x) if x.shape[0] > 1 else own.dense(x) * 2), ROWS,
                    "computes one sample otherwise than several, by their number; give"),
     "few samples": (lambda: Own(lambda own, x: own.dense(x) if len(x) < 5 else own.dense(x).tanh()), ROWS,
-                    "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
-    "no gradient": (lambda: Own(given.without_gradient), ROWS,
-                    "which computes a part of it without gradients (torch.no_grad); give"),
+                    "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0]"),
+    "changes without gradients": (lambda: Own(given.changed_without_gradient), ROWS,
+                    "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a"),
     "own gradient": (lambda: Own(lambda own, x: given.Straight.apply(own.dense(x))), ROWS,
                      "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a"),
     "no parameters": (lambda: nn.Flatten(), ROWS, "has no parameters; there is nothing to train"),

@@ -91,7 +91,7 @@ def test_what_is_evaluated_are_the_given_parameters(digits: Dataset, factory: Ca
         engine.gradients([last], np.arange(MU)[None])
         assert engine.evaluate(params, "validation")[0] == pytest.approx(expected, rel=1e-5)
     found = np.concatenate([block for _, block in engine.outputs(params, "validation")])
-    np.testing.assert_allclose(found, outputs.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, outputs.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # an old kind of hook

@@ -151,6 +151,86 @@ def a_copy():
 
 def of_a_frozen_part():
     return nn.Sequential(FROZEN, nn.Linear(10, 10))
+
+
+def teacher(*inside):
+    return nn.Sequential(torch_only(), nn.Sequential(nn.Linear(10, 10), *inside).eval())
+
+
+def drops():
+    return teacher(nn.Dropout(0.0))
+
+
+def drops_not():
+    return teacher(nn.Tanh())
+
+
+def in_evaluation():
+    return drops().eval()
+
+
+class Stays(nn.Sequential):
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def stays():
+    return Stays(torch_only(), nn.Dropout(0.5))
+
+
+class Limits(nn.Module):
+    def __init__(self, most=100.0):
+        super().__init__()
+        self.body, self.most = torch_only(), most
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.body[1].weight.clamp_(-self.most, self.most)
+        return self.body(x)
+
+
+def limits():
+    return Limits(0.05)
+
+
+def limits_nothing():
+    return Limits()
+
+
+class Notices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.calls, self.seen = torch_only(), 0, 0.0
+
+    def forward(self, x):
+        self.seen = float(x.mean())
+        return self.body(x)
+
+
+class Counts(Notices):
+    def forward(self, x):
+        self.calls += 1
+        return self.body(x)
+
+
+def against_others(output, y):
+    return nn.functional.cross_entropy(output - output.mean(0), y, reduction="none")
+
+
+def alone(output, y):
+    return nn.functional.cross_entropy(output, y, reduction="none")
+
+
+class Centred(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch_only()
+
+    def forward(self, x):
+        y = self.body(x)
+        return y - y.mean(0)
 """
 
 
@@ -235,6 +315,10 @@ NOTES = {
     "seeds_numpy": (EVERY_SEED, "its factory seeds a generator itself"),
     "own_generator": (EVERY_SEED, "leave seeding to fredsim"),
     "softmax": ("gives probabilities", "takes logits; leave softmax out"),
+    "drops": ("has its '1' in evaluation mode when its factory returns it", "a train() of its own"),
+    "limits": ("changes its parameter 'body.1.weight' in forward, as a limit on weights does: ", "for one gradient"),
+    "Counts": ("counts in its attribute 'calls' in forward: the calls of all clients, of evaluation, ",),
+    **dict.fromkeys(("drops_not", "in_evaluation", "stays", "limits_nothing", "Notices"), ()),
     **dict.fromkeys(("torch_only", "numpy", "seeds_afterwards", "zeros", "log_softmax", "sigmoid", "relu"), ()),
 }
 
@@ -247,6 +331,22 @@ def test_what_is_noted(name: str, drawing: Path, command: Command) -> None:
     assert code == 0
     assert len(notes) == bool(NOTES[name]), messages
     assert all(line.startswith("note: ") and part in line for line in notes for part in NOTES[name]), messages
+
+
+@pytest.mark.parametrize(("name", "loss", "noted"), [
+    ("torch_only", "against_others", True), ("Centred", "alone", True), ("torch_only", "alone", False),
+])  # fmt: skip
+def test_samples_that_meet_are_noted_where_each_is_clipped(
+    name: str, loss: str, noted: bool, drawing: Path, command: Command
+) -> None:
+    """Of ten equal outputs the loss is log 10."""
+    words = f"model={{name: 'torch:drawing:{name}', numerics: native}}", f"loss=drawing:{loss}", "iterations=4"
+    for clipped in (True, False):
+        code, _, messages = command(
+            "run", drawing, *words, *["clients.clip_each_sample=1"] * clipped, "--out", str(clipped)
+        )
+        assert code == 0
+        assert ("sample 0 has the loss 2.3 then, and " in messages) == (noted and clipped), messages
 
 
 def test_notes_are_warnings_in_python(drawing: Path, digits_experiment: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fredsim.errors import ConfigError
@@ -59,6 +61,10 @@ class Built:
         return found
 
 
+#: Wrappers that divide minibatches among devices or processes.
+REPLICATED = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+#: Modules that compute something else in evaluation.
+OF_TWO_MODES = (_NormBase, _DropoutNd, torch.nn.RNNBase, torch.nn.MultiheadAttention)
 #: By factory, arguments and device. Each keeps its factory alive, so that the id stays its own.
 _known: dict[tuple[int, str, str], Built] = {}
 #: Parameters that required gradients before `freeze`: the next module may have the same ones.
@@ -79,7 +85,7 @@ def build(
 
     def one(number: int) -> tuple[Any, dict[str, bytes]]:
         with seeded(number), files_opened() as found:
-            module = _called(factory, arguments, refused)
+            module = _called(factory, arguments, refused, known.remarks)
             states = generator_states()
         known.opened.update(found)
         return module, states
@@ -106,17 +112,35 @@ def build(
     return module, known
 
 
-def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused) -> Any:
+def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused, remarks: list[str]) -> Any:
+    """Return a module in training mode; remark on parts that its factory has left in evaluation mode."""
     with failing(lambda error: refused(f"failed: {type(error).__name__}: {message_of(error)}")):
         module = factory(**arguments)
     if not isinstance(module, torch.nn.Module):
         raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+    for name, part in module.named_modules():
+        if (kind := type(part).__name__) in REPLICATED:
+            what = f"has its {name!r} in {kind}" if name else f"is wrapped in {kind}"
+            raise refused(f"{what}, and clients take the place of its replicas; return the module without it")
+    left = [part for part in module.modules() if module.training and not part.training]
     with failing(lambda error: refused(f"failed in its train(): {type(error).__name__}: {message_of(error)}")):
         module.train()  # which may freeze some of its parameters
     for value in module.parameters():
         if _turned_off.pop(value, False):
             value.requires_grad_(True)
+    if (remark := _about_modes(module, left)) and remark not in remarks:
+        remarks.append(remark)
     return module
+
+
+def _about_modes(module: Any, left: Sequence[Any]) -> str:
+    """Return the remark about parts that were in evaluation mode, and are no longer; "" if they compute the same."""
+    changed = [part for part in left if part.training]
+    if not any(isinstance(part, OF_TWO_MODES) for part in changed):
+        return ""
+    name = next(name for name, part in module.named_modules() if any(part is one for one in changed))
+    what = f"has its {name!r} in evaluation mode when its factory returns it, and train() ends that, as of the whole"
+    return f"{what}; to keep it so, let the module have a train() of its own, which calls eval() of that part"
 
 
 def _check_tensors(module: Any, refused: Refused) -> None:

@@ -13,12 +13,16 @@ from torch.nn.modules import module as every_module
 from torch.overrides import TorchFunctionMode
 
 from fredsim.errors import ConfigError
+from fredsim.native.attributes import own_attributes
 from fredsim.native.backward import by_backward, by_grad, usual_way
 from fredsim.native.building import same
 from fredsim.numerics.arrays import near
 from fredsim.plugins.failures import is_interrupt
 
-__all__ = ["Casts", "Unchanged", "are_probabilities", "check_gradient", "check_hooks", "nothing_again"]
+__all__ = [
+    "Casts", "Unchanged", "are_probabilities", "changed_in_forward", "check_gradient", "check_hooks",
+    "counted_in_forward", "nothing_again",
+]  # fmt: skip
 
 Array = NDArray[np.float32]
 Refused = Callable[[str], ConfigError]
@@ -136,3 +140,46 @@ def are_probabilities(module: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
         if is_interrupt(error):
             raise
         return False
+
+
+def changed_in_forward(module: Any, x: torch.Tensor) -> str:
+    """Return the name of the first parameter that a forward pass changes, as a limit on weights does; "" if it is none.
+
+    It is put back afterwards. Nothing is found if the module fails.
+    """
+    named = dict(module.named_parameters())
+    before = [value.detach().clone() for value in named.values()]
+    try:
+        with torch.no_grad():
+            module(x)
+        return next((name for (name, now), was in zip(named.items(), before, strict=True) if not same(now, was)), "")
+    except BaseException as error:  # of any type: see are_probabilities
+        if is_interrupt(error):
+            raise
+        return ""
+    finally:
+        with torch.no_grad():
+            for value, was in zip(named.values(), before, strict=True):
+                value.copy_(was)
+
+
+def counted_in_forward(module: Any, x: torch.Tensor) -> str:
+    """Return the name of the first attribute, a whole number, that a forward pass changes; "" if none is.
+
+    Nothing is found if the module fails.
+    """
+
+    def counts() -> dict[str, int]:
+        parts = ((path, own_attributes(part)) for path, part in module.named_modules())
+        found = ((".".join(filter(None, (path, name))), value) for path, own in parts for name, value in own)
+        return {name: value for name, value in found if type(value) is int}
+
+    before = counts()
+    try:
+        with torch.no_grad():
+            module(x)
+    except BaseException as error:  # of any type: see are_probabilities
+        if is_interrupt(error):
+            raise
+        return ""
+    return next((name for name, value in counts().items() if before.get(name) != value), "")

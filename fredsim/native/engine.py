@@ -41,7 +41,7 @@ from fredsim.native.settings import deterministic, filling, keyed
 from fredsim.native.statistics import forget, norms_alone
 from fredsim.native.updates import Updates
 from fredsim.networks.network import Network, Numerics
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import aligned, near
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
@@ -59,6 +59,8 @@ Tensors = dict[str, torch.Tensor]
 FIRST = Draws(0, 0, 0)
 #: The fewest samples of which a loss is tried out.
 FEW = 4
+#: How far gradients of images in two orders of memory may be apart, relative to the largest element.
+FAR = 0.1
 
 
 def make_engine(
@@ -275,7 +277,7 @@ class TorchEngine(OnOperations):
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for some, logits, y in self._evaluated(params, split):
             with self.under_settings(SimulationError), torch.no_grad():
-                losses[some] = self._losses_of(logits, y).cpu().numpy()
+                losses[some] = self._losses_of(logits, y).detach().cpu().numpy()
             if self._answers is not None:
                 wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
         return losses, wrong
@@ -312,9 +314,10 @@ class TorchEngine(OnOperations):
         """Return parameters to evaluate with, copies; none if the module gets them in its own memory.
 
         They are anew for each block: the module may write into them, and gradients may be computed between two blocks.
+        It may also take gradients by them.
         """
         if self._by_attributes:
-            return self._tensors([params])
+            return {name: value.requires_grad_() for name, value in self._tensors([params]).items()}
         self._own.fill(self._flat([params])[0])
         return {}
 
@@ -504,20 +507,34 @@ class TorchEngine(OnOperations):
     def _choose_format(self, rows: NDArray[np.int64]) -> None:
         """Store images with the channels innermost if the module computes these, and its filters; its `view`s may not.
 
-        On a CPU it takes less time.
+        On a CPU it takes less time. One that reads memory by its strides (as_strided) computes something else of them.
         """
         images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
         if self._device.type != "cpu" or not images:
             return
+        expected = self._gradient_without_draws(rows)  # dropout draws in the order of memory
         before, self._x, self._channels_last = self._x, channels_last(self._x), True
         self._own.store(innermost=True)
         try:
             self._try_gradient(rows)
+            found = self._gradient_without_draws(rows)
+            takes = expected is None or found is None or near(found, expected, FAR)
         except BaseException as error:  # of any type: the module is the user's
             if is_interrupt(error):
                 raise
+            takes = False
+        if not takes:
             self._x, self._channels_last = before, False
             self._own.store(innermost=False)
+
+    def _gradient_without_draws(self, rows: NDArray[np.int64]) -> Array | None:
+        """Return the gradient (P,) of a minibatch where nothing is drawn; None if the module fails there."""
+        try:
+            return self._try_gradient(rows, draws=None)
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
+            return None
 
     def _choose_memory(self, rows: NDArray[np.int64]) -> None:
         """Compute in the module's own memory of its parameters if what is computed elsewhere depends on that, too."""
@@ -530,7 +547,7 @@ class TorchEngine(OnOperations):
 
         def evaluated() -> torch.Tensor:
             with self._evaluating(served):
-                found: torch.Tensor = self._logits(self._tensors([moved]), self._first())
+                found: torch.Tensor = self._logits(self._given(moved), self._first())
             return found.clone()  # the next one may be in the same memory
 
         self._by_attributes = not self._reads_own_memory(evaluated)
@@ -577,10 +594,10 @@ class TorchEngine(OnOperations):
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
-    def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None) -> Array:
-        """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones."""
+    def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None, draws: Draws | None = FIRST) -> Array:
+        """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones; see `drawing`."""
         found = np.empty(self._model.layout.size, np.float32)
-        with self.drawing(FIRST), self._tracking(None, 0):
+        with self.drawing(draws), self._tracking(None, 0):
             self._compute_one(self._model.initial_params if params is None else params, rows[0], found)
         return found
 
@@ -722,7 +739,8 @@ class TorchEngine(OnOperations):
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
-        return failed_on(self._model.shape, error)
+        remedy = "; evaluation has no gradients: let it take those of its own within torch.enable_grad()"
+        return failed_on(self._model.shape, error) + remedy * ("does not require grad" in text)
 
 
 def _places(module: Any) -> dict[str, str]:

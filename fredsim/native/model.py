@@ -18,6 +18,7 @@ from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.failures import is_interrupt
 from fredsim.plugins.modules import check_torch, import_callable, parameters_of
 from fredsim.plugins.seeding import seeded
 
@@ -200,11 +201,35 @@ class TorchModel(Network):
         del streams  # the module has initialized its parameters already
         return self.initial_params.copy()
 
+    def first_losses(self, x: NDArray[Any], y: NDArray[Any]) -> Array | None:
+        """Return the initial losses of samples; see Network."""
+        import torch
+
+        from fredsim.native.losses import losses_of
+        from fredsim.native.statistics import norms_alone
+
+        samples, targets = (torch.from_numpy(np.array(array)).to(self.device) for array in (x, y))
+        samples = samples.reshape(-1, *self.shape)
+        try:
+            with seeded(0), torch.no_grad():
+                norms_alone(self.module)
+                output = self.module(samples if samples.is_floating_point() else samples.long())
+                losses = losses_of(CrossEntropy() if self.loss is None else self.loss)(
+                    output, targets if targets.is_floating_point() else targets.long()
+                )
+            return np.asarray(losses.detach().float().cpu())
+        except BaseException as error:  # of any type: the module is the user's, and the run itself says what is wrong
+            if is_interrupt(error):
+                raise
+            return None
+        finally:
+            self.module.train()
+
     def remarks(self, x: Array) -> Iterator[str]:
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.checks import are_probabilities
+        from fredsim.native.checks import are_probabilities, changed_in_forward, counted_in_forward
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:
@@ -212,12 +237,21 @@ class TorchModel(Network):
             yield f"{reason}; so PyTorch computes it (numerics: native)"
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
+        samples = samples.to(self.device)
+        with seeded(0):  # what changes parameters is asked for first, since the others let it
+            changed, counted = changed_in_forward(self.module, samples), counted_in_forward(self.module, samples)
         with seeded(0):
-            probabilities = is_softmax and are_probabilities(self.module, samples.to(self.device))
+            probabilities = is_softmax and are_probabilities(self.module, samples)
         if probabilities:
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"
+        if changed:
+            what = f"model.name: {self.name} changes its parameter {changed!r} in forward, as a limit on weights does"
+            yield f"{what}: that holds for one gradient alone, and neither its client nor the server keeps it"
+        if counted:
+            calls = "of all clients, of evaluation, and of what is tried before the run"
+            yield f"model.name: {self.name} counts in its attribute {counted!r} in forward: the calls {calls}, together"
 
     def refused(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the module: `what` follows the module's name."""

@@ -27,7 +27,7 @@ from fredsim.native.engine import FIRST, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
 from fredsim.networks.network import Network
-from fredsim.numerics.ops.draws import Keys
+from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import fingerprint
@@ -420,11 +420,11 @@ class DeviceTorchEngine(TorchEngine):
             self._here.copy(array.address, room.data_ptr(), 4 * room.numel())
         return flat
 
-    def _try_gradient(self, rows: Integers, params: Any = None) -> Array:
-        """Return the gradient (P,) of a minibatch, without a graph, on the host."""
+    def _try_gradient(self, rows: Integers, params: Any = None, draws: Draws | None = FIRST) -> Array:
+        """Return the gradient (P,) of a minibatch, without a graph, on the host; see `drawing`."""
         lane = self._lanes[0]
         self._give(lane, self._model.initial_params if params is None else params, rows[0])
-        with self.drawing(FIRST), self._tracking(None, 0):
+        with self.drawing(draws), self._tracking(None, 0):
             self._pass(lane)
         return _copied(lane.grad)
 

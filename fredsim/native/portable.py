@@ -88,8 +88,9 @@ def _call_first(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
         before = generator_states()
         with casts:
             try:
-                model.module.train()(samples.clone())
-                model.module.eval()(samples.clone())
+                for training in (True, False):
+                    model.module.train(training)  # which may return nothing, if it is the user's own
+                    model.module(samples.clone())
             except BaseException as error:  # of any type: the module is the user's, and what is wrong is said later
                 if is_interrupt(error):
                     raise

@@ -96,6 +96,13 @@ class Network(ABC):
         """Return the contents, by name, of files for a run's folder, if its configuration alone does not say it all."""
         return {}
 
+    def first_losses(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float32] | None:
+        """Return the initial losses (n,) of samples x (n, …) with targets y (n, …), which are computed together.
+
+        Nothing is drawn, and norms go by these samples. None if they cannot be computed so, or the network has a graph.
+        """
+        return None
+
     def remarks(self, x: NDArray[Any]) -> Iterator[str]:
         """Yield what about it was perhaps not meant; `x` (µ, …) are the samples of a minibatch."""
         yield from ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from fredsim.networks.capture.elements import SHARED, dropout, scaled
+from fredsim.networks.capture.elements import LARGEST, SHARED, clamp, detach, dropout, exp, log, scaled
+from fredsim.networks.capture.images import amax, total
 from fredsim.networks.capture.products import product_of
 from fredsim.networks.capture.tensors import (
     Fixed,
@@ -19,7 +21,7 @@ from fredsim.networks.capture.tensors import (
     parameter,
     traced,
 )
-from fredsim.networks.capture.values import BATCH, Builder, Traced, UnsupportedError, shown
+from fredsim.networks.capture.values import BATCH, Builder, Size, Traced, UnsupportedError, shown
 from fredsim.networks.capture.views import moved
 from fredsim.numerics.ops.arithmetic import Add, Keep, Mul
 from fredsim.numerics.ops.attention import Attention
@@ -37,6 +39,16 @@ def softmax(to: Builder, x: Tensor, dim: int, kind: str = "softmax") -> Traced:
     found, operator = traced(to, x), Softmax() if kind == "softmax" else LogSoftmax()
     last = moved(found, dim, len(found.dims) - 1)
     return moved(dense(to, last, operator, {}), len(found.dims) - 1, dim)
+
+
+@named("logsumexp")
+def logsumexp(to: Builder, x: Tensor, dim: Sequence[int], out: Sequence[Size], keepdim: bool = False) -> Traced:
+    """Return log Σ exp(x − m) + m, where m is the largest; it is finite, so that −∞ alone gives −∞."""
+    del keepdim  # the result's sizes say it
+    found = traced(to, x)
+    most = clamp(to, detach(to, amax(to, found, dim, True)), -LARGEST, LARGEST)
+    apart = binary(to, Add(), found, scaled(to, most, -1.0))
+    return to.viewed(binary(to, Add(), log(to, total(to, exp(to, apart), dim, True)), most), out)
 
 
 @named("embedding")

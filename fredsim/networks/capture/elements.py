@@ -16,7 +16,10 @@ from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.views import Detach
 
-__all__ = ["absolute", "dropout", "maximum", "minimum", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
+__all__ = [
+    "absolute", "clamp", "detach", "dropout", "exp", "log", "maximum", "minimum", "number", "pointwise", "reciprocal",
+    "scaled", "sqrt", "square",
+]  # fmt: skip
 
 LARGEST = float(np.finfo(np.float32).max)
 SHARED = "drops elements of what all samples share, for which PyTorch draws once for all of them"
@@ -42,25 +45,26 @@ def elementwise(operator: Operator, *names: str) -> Callable[[Builder, Tensor], 
 
 
 absolute = elementwise(activations.Abs(), "abs", "absolute")
+cos = elementwise(activations.Cos(), "cos")
+exp = elementwise(activations.Exp(), "exp")
 log = elementwise(activations.Log(), "log")
 reciprocal = elementwise(activations.Reciprocal(), "reciprocal")
 relu = elementwise(activations.Relu(), "relu")
 rsqrt = elementwise(activations.Rsqrt(), "rsqrt")
 sigmoid = elementwise(activations.Sigmoid(), "sigmoid")
+sin = elementwise(activations.Sin(), "sin")
 sqrt = elementwise(activations.Sqrt(), "sqrt")
-elementwise(activations.Cos(), "cos")
-elementwise(activations.Exp(), "exp")
 elementwise(activations.Hardsigmoid(), "hardsigmoid")
 elementwise(activations.Hardswish(), "hardswish")
 elementwise(activations.Log1p(), "log1p")
 elementwise(activations.Mish(), "mish")
 elementwise(activations.Silu(), "silu")
-elementwise(activations.Sin(), "sin")
 elementwise(activations.Tanh(), "tanh")
 
 
 @named("clamp_min", "clamp_max", "clamp", "clip")
 def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tensor | float | None = None) -> Traced:
+    """Return a tensor within bounds, which are numbers."""
     bounds = [None if bound is None else number(bound) for bound in (low, high)]
     if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
         raise UnsupportedError("has bounds that depend on samples or parameters", "maximum, or minimum")
@@ -110,6 +114,20 @@ def log_to_base(to: Builder, x: Tensor, kind: str) -> Tensor:
     return scaled(to, log(to, x), 1 / math.log(int(kind.removeprefix("log"))))
 
 
+@named("tan")
+def tan(to: Builder, x: Tensor) -> Traced:
+    return binary(to, Mul(), sin(to, x), reciprocal(to, cos(to, x)))
+
+
+@named("expm1")
+def expm1(to: Builder, x: Tensor) -> Traced:
+    """Return exp(x) − 1, which is −(exp(−x) − 1)·exp(x) above 0, so that small numbers keep their digits."""
+    above = relu(to, x)
+    turned = elu(to, scaled(to, above, -1.0))
+    more = scaled(to, binary(to, Mul(), turned, exp(to, above)), -1.0)
+    return binary(to, Add(), elu(to, clamp(to, x, high=0.0)), more)
+
+
 @named("leaky_relu")
 def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
     return pointwise(to, x, activations.LeakyRelu(float(negative_slope)))
@@ -122,6 +140,7 @@ def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
 
 @named("detach")
 def detach(to: Builder, x: Tensor) -> Traced:
+    """Return a tensor without its gradient."""
     return pointwise(to, x, Detach())
 
 

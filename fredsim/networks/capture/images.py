@@ -28,7 +28,7 @@ from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
-__all__ = ["mean", "total"]
+__all__ = ["amax", "mean", "total"]
 
 
 @named("conv1d", "conv2d")
@@ -227,6 +227,7 @@ def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool
 
 @named("amax")
 def amax(to: Builder, x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Traced:
+    """Return the largest elements over dimensions, all if none is given."""
     return _reduced(to, x, dim, keepdim, lambda *image: MaxPool2d(image, image))
 
 

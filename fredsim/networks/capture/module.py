@@ -16,6 +16,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fredsim.errors import ConfigError
 from fredsim.networks.capture.program import Program
+from fredsim.networks.capture.regions import inline_regions
 from fredsim.networks.capture.values import UnsupportedError
 from fredsim.networks.captured import lacking_rows
 from fredsim.networks.graph import Graph
@@ -66,6 +67,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     samples, others = every[:TRIED], every[TRIED:] if len(x) > TRIED + 1 else every[:TRIED]
     with kept(module):
         exported = _exported(_in_training(module), samples, refused)
+        inline_regions(exported)
         try:
             program = Program(exported, module)
             nodes = program.nodes(x.shape[1:], dict(layout.tensors))
@@ -185,7 +187,7 @@ def _why(error: BaseException) -> str:
     """Return why torch.export refuses a module."""
     first = message_of(error).strip().partition("\n")[0].strip()
     if "specialized it to be a constant" in message_of(error):
-        return "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0], or -1"
+        return "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0], or -1"
     if "data-dependent" in first:
         expression = first.partition("expression ")[2].partition(" (")[0]
         return f"decides by the values of its data (torch.export: data-dependent expression {expression})"
@@ -284,7 +286,8 @@ class _Comparison:
         """Return the outputs in evaluation, by the statistics of these samples."""
         try:
             with _by_own_statistics(self._module), torch.no_grad():
-                found: Array = self._module.eval()(samples.clone()).numpy()
+                self._module.eval()
+                found: Array = self._module(samples.clone()).numpy()
         finally:
             _in_training(self._module)
         return found

@@ -60,7 +60,7 @@ INSTEAD = {
     **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
     "rrelu": "leaky_relu",
     "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
-    "logsumexp": "log_softmax", "alpha_dropout": "dropout",
+    "alpha_dropout": "dropout",
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside"), ""),
     "embedding_bag": "embedding, and mean",
     "im2col": "conv2d", "bilinear": "einsum",

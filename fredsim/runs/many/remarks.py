@@ -26,9 +26,10 @@ from fredsim.data.remarks import about_channels, about_images, about_labels, abo
 from fredsim.dispatchers.base import DONE, STAGES
 from fredsim.dispatchers.trace_file import COLUMNS, has_stages, recorded_staleness, survey
 from fredsim.errors import FredsimError, nearest, shown, warn
+from fredsim.numerics.arrays import near
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
-from fredsim.runs.single.prepared import Prepared, first_outputs, own_loss, prepare
+from fredsim.runs.single.prepared import Prepared, first_losses, first_outputs, own_loss, prepare
 from fredsim.simulation.schedule.event_log import EVENTS
 
 __all__ = ["remark_after", "remark_before", "runs_at_chance"]
@@ -38,6 +39,7 @@ IN_FLOAT32 = ("server", "compress", "average", "data", "model", "clients.optimiz
               "clients.clip_each_sample", "clients.noise")  # fmt: skip
 OF_IMAGES = ("lenet", "resnet", "vgg")  # the models whose first axis is that of the channels
 CHANCE = 0.95  # of the error of always giving the most frequent label: by luck, what learned nothing may have less
+FEW, TOLERANCE = 4, 1e-3  # samples that are computed together and alone, and how far their losses may be apart
 MOST_NAMED = 3  # the most runs that a remark names
 
 
@@ -72,6 +74,24 @@ def _about_own(experiment: Experiment, prepared: Prepared) -> Iterator[str]:
     yield from prepared.model.remarks(prepared.dataset.train.x[: experiment.clients.batch_size])
     if (loss := own_loss(prepared.model)) is not None:
         yield from loss.remarks(*first_outputs(prepared.model, prepared.dataset, experiment.seed))
+    if experiment.clients.clip_each_sample is not None:
+        yield from _about_single_samples(experiment.clients.clip_each_sample, prepared)
+
+
+def _about_single_samples(limit: float, prepared: Prepared) -> Iterator[str]:
+    """Yield a remark if a sample that is computed alone has another loss than beside others."""
+    count = min(FEW, prepared.experiment.clients.batch_size, len(prepared.dataset.train))
+    together = first_losses(prepared, slice(count))
+    if together is None:
+        return
+    for i in range(count):
+        alone = first_losses(prepared, slice(i, i + 1))
+        if alone is None or near(alone, together[i : i + 1], TOLERANCE):
+            continue
+        key = f"clients.clip_each_sample is {limit:g}, so that each sample is computed alone"
+        what = f"sample {i} has the loss {alone[0]:.3g} then, and {together[i]:.3g} beside {count - 1} others"
+        yield f"{key}: {what}; let no samples meet, as in a batch norm or a loss of pairs, or give clients.clip"
+        return
 
 
 def _about_numbers(plain: Mapping[str, Any]) -> Iterator[str]:

@@ -40,6 +40,7 @@ __all__ = [
     "Wanted",
     "assign_shards",
     "check_data",
+    "first_losses",
     "first_outputs",
     "made_of_files",
     "model_files",
@@ -167,13 +168,28 @@ def own_loss(network: Network) -> ArrayLoss | None:
     return loss if isinstance(loss, ArrayLoss) else None
 
 
-def first_outputs(network: Network, dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def first_outputs(
+    network: Network, dataset: Dataset, seed: int, rows: slice = slice(TRIED)
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Return the initial outputs of a network with a graph for the first training samples, and their targets."""
     graph = network.graph
     assert graph is not None
     params = network.values if graph.frozen else network.initial(Streams(seed))
-    x = np.asarray(dataset.train.x[:TRIED])
-    return graph.forward(params, x.reshape(len(x), *graph.sample)).output, np.asarray(dataset.train.y[: len(x)])
+    x = np.asarray(dataset.train.x[rows])
+    return graph.forward(params, x.reshape(len(x), *graph.sample)).output, np.asarray(dataset.train.y[rows])
+
+
+def first_losses(prepared: Prepared, rows: slice) -> NDArray[np.float32] | None:
+    """Return the initial losses of training samples, computed together; None if that fails. See Network.first_losses.
+
+    The experiment is none of a problem of the user's own.
+    """
+    model, dataset, seed = prepared.model, prepared.dataset, prepared.experiment.seed
+    if model.graph is None:
+        return model.first_losses(np.asarray(dataset.train.x[rows]), np.asarray(dataset.train.y[rows]))
+    output, y = first_outputs(model, dataset, seed, rows)
+    found: NDArray[np.float32] = model.graph.loss.losses(output, y).each
+    return found
 
 
 def _check_two_vectors(experiment: Experiment) -> None:
