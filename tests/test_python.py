@@ -2,6 +2,7 @@
 
 import csv
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -49,6 +50,39 @@ def test_a_run_and_a_sweep(experiment: dict[str, Any], tmp_path: Path) -> None:
         fredsim.sweep(experiment)
     again: object = fredsim.run(experiment | SEEDS, out=tmp_path / "again")  # as before there was `sweep`
     assert isinstance(again, fredsim.Results)
+
+
+def test_results_stay_those_of_their_folder(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read when they are needed: then the current folder may be one that holds others of the same name."""
+    digests = []
+    for name, seed in (("mine", "seed=0"), ("theirs", "seed=1")):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        digests.append(fredsim.run(experiment, [seed], out="results/one").summary["digest"])
+        fredsim.sweep(experiment | SEEDS, [f"server.lr={1 + digests.index(digests[-1])}.0"], out="results/both")
+    monkeypatch.chdir(tmp_path / "mine")
+    loaded = [fredsim.load("results/one"), fredsim.Result("results/one"), fredsim.run(experiment, out="results/one")]
+    sweeps = [fredsim.load("results/both"), fredsim.Results("results/both")]
+    monkeypatch.chdir(tmp_path / "theirs")
+    for result in map(pickle.loads, map(pickle.dumps, loaded)):
+        with (tmp_path / "mine/results/one/metrics.csv").open(newline="", encoding="utf-8") as file:
+            assert result.metrics["digest"].tolist() == [row["digest"] for row in csv.DictReader(file)]
+        assert result.metrics["digest"].iloc[-1] == digests[0] != digests[1]
+    assert [run.config["server"]["lr"] for sweep in sweeps for run in cast(fredsim.Results, sweep)] == [1.0] * 4
+    assert (tmp_path / "mine/results/one").samefile(loaded[0].folder)
+
+
+def test_figures_are_of_what_was_recorded(experiment: dict[str, Any], tmp_path: Path) -> None:
+    """A table that the user has changed, say to percents, is the user's: it is neither drawn nor shown."""
+    result = fredsim.run(experiment, out=tmp_path / "one")
+    errors, shown = [*result.metrics["validation_error"]], result._repr_html_()
+    result.metrics["validation_error"] *= 100
+    result.summary["validation_error"] *= 100
+    (line,) = (line for line in result.plot().axes[0].lines if len(line.get_xdata()) > 2)
+    assert [*line.get_ydata()] == errors
+    assert result._repr_html_() == shown
 
 
 def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
