@@ -20,7 +20,7 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Dispatcher, Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest, nearest_class
-from fredsim.hyper import Configurable, explain
+from fredsim.hyper import Configurable, explain, without_space
 from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.failures import described, failing, line_of, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import, parameters_of
@@ -180,7 +180,10 @@ def argument_problems(
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         nearest_keys = {key: closest(key, parameters) for key in hyper if key not in parameters}
     known = ", ".join(parameters) or "none"
-    problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in nearest_keys.items()]
+    problems: Problems = [
+        ((key,), f"unknown key{without_space({key: hyper[key]}) or f'{hint(near)} (known: {known})'}")
+        for key, near in nearest_keys.items()
+    ]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
     missing = [key for key in parameters if key in required - {*nearest_keys.values()}]
