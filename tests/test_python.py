@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -155,12 +156,21 @@ def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
     for line, result in zip(drawn, both, strict=True):
         assert np.array_equal(line.get_ydata(), result.metrics["validation_error"])
     assert len(both[0].plot("staleness").axes) == 1
-    one = both.plot(where={"seed": (both[0].config["seed"], 99)})
+    one = both.plot(
+        where={"seed": (both[0].config["seed"], 99)}, by=("seed",), reach=np.array([0.5]), log=np.bool_(True)
+    )
     assert len([line for line in one.axes[0].lines if len(line.get_xdata()) > 2]) == 1
     for options, says in (
         ({"reach": math.nan}, "reach"),
         ({"kind": "curvs"}, "kind=…: is 'curvs'; did you mean 'curves'"),
-        ({"bye": "seed"}, "bye: unknown key; did you mean 'by'"),
+        (
+            {"bye": "seed"},
+            r"^bye: plot has no such option; did you mean 'by'\? \(known: by, .*, from, to, .*, path, data_",
+        ),
+        ({"name": "a"}, "^name: plot has no such option"),
+        ({"latex": True}, "^latex: plot has no such option"),  # which would write nothing
+        ({"log": "yes"}, "^plot: log: is 'yes'"),
+        ({"by": {"seed"}}, "^plot: by is a set; use numbers, strings, lists or mappings"),
         ({"by": "sead"}, "sead"),
         ({"reach": "x"}, "reach"),
     ):
@@ -172,6 +182,17 @@ def test_some_runs_and_numbers_of_numpy(experiment: dict[str, Any], tmp_path: Pa
     both = fredsim.sweep(experiment | {"sweep": {"seed": [np.int64(3), 4, 5]}}, out=tmp_path / "both")
     assert [run.config["seed"] for run in both[1:]] == [4, 5]
     assert [run.config["seed"] for run in both[::-1]] == [5, 4, 3]
+    numbers = {
+        "server.lr": np.linspace(0.25, 0.5, 2),
+        "model": [{"hidden": (np.int32(4),)}, {"hidden": np.array([4, 3])}],
+    }
+    odd = experiment | {"clients": {"count": np.array(4), "batch_size": 2, "noise": np.float32(0.5)}}
+    four = fredsim.sweep(odd | {"sweep": numbers, "events": np.bool_(False)}, out=tmp_path / "four")
+    found = [(run.config["server"]["lr"], run.config["model"]["hidden"]) for run in four]
+    assert found == [(0.25, [4]), (0.25, [4, 3]), (0.5, [4]), (0.5, [4, 3])]
+    assert {run.config["clients"]["noise"] for run in four} == {0.5}
+    with pytest.raises(fredsim.ConfigError, match=r"server\.lr is a complex; use numbers"):
+        fredsim.run(experiment | {"server": {"name": "asgd", "lr": np.complex128(1j)}}, out=tmp_path / "no")
 
 
 @pytest.mark.parametrize(("how", "says"), [
@@ -202,6 +223,35 @@ def test_a_report(experiment: dict[str, Any], tmp_path: Path) -> None:
     result = fredsim.run(experiment, out=tmp_path / "one")
     path = result.report(tmp_path / "page.html")
     assert result.summary["digest"][:12] in path.read_text(encoding="utf-8")
+
+
+def test_code_of_a_script_is_for_one_process(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others cannot import it: so are the classes of a notebook, whose module has no file."""
+
+    class Plain:
+        def __init__(self, lr: float) -> None:
+            self.lr = lr
+
+        def init(self, params: Any, clients: int) -> None:
+            self.params = params.copy()
+
+        def apply_update(self, grad: Any, client_id: int, timestamp: int) -> None:
+            self.params -= np.float32(self.lr) * grad
+
+    cells = ModuleType("cells_of_a_notebook")
+    Plain.__module__, vars(cells)["Plain"] = cells.__name__, Plain
+    monkeypatch.setitem(sys.modules, cells.__name__, cells)
+    own = experiment | SEEDS | {"server": {"name": f"{cells.__name__}:Plain", "lr": 0.5}}
+    says = "^jobs is 2; the module cells_of_a_notebook, a script or a notebook, cannot be imported in other processes"
+    with pytest.raises(fredsim.ConfigError, match=says):
+        fredsim.sweep(own, out=tmp_path / "out", jobs=2)
+    both = fredsim.sweep(own, out=tmp_path / "out")
+    assert len(both) == 2
+    with pytest.raises(fredsim.ConfigError, match=says):
+        both.verify(jobs=2)
+    assert both.verify() == []
 
 
 class _Page(HTMLParser):
