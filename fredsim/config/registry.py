@@ -24,7 +24,7 @@ from fredsim.hyper import Configurable, explain, without_space
 from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.failures import described, failing, line_of, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import, parameters_of
-from fredsim.plugins.user_code import named_modules
+from fredsim.plugins.user_code import digests_without_files, named_modules, user_code_digests
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
@@ -34,6 +34,7 @@ __all__ = [
     "Kind",
     "argument_problems",
     "build",
+    "code_digests",
     "find_class",
     "has_clock",
     "is_user_clock",
@@ -132,6 +133,14 @@ def own_modules(experiment: Mapping[str, Any]) -> set[str]:
         if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
             found |= {point.module for name, point in registered(kind).items() if name in short}
     return found
+
+
+def code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the code that a resolved experiment names, by module: of its file, or as it is in memory.
+
+    Of modules without a file it is what it is now: a run in this process may have begun with other code.
+    """
+    return user_code_digests(own_modules(experiment)) | digests_without_files(experiment)
 
 
 def is_user_clock(cls: type) -> bool:
