@@ -1,8 +1,10 @@
 """Code of a notebook, which is in no file: what a run is made from is known, and a changed class is another run."""
 
+import importlib
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +15,8 @@ import pytest
 import fredsim
 from docs.generate.links import ROOT
 from fredsim.plugins.code_in_memory import digest_of_code
+from fredsim.runs.processes.isolation import must_be_apart
+from fredsim.runs.single import execution
 
 CELL = """
 import numpy as np
@@ -94,6 +98,35 @@ def test_no_checkpoint_of_other_code_is_continued(
     found = fredsim.run(own, out=tmp_path / "own")
     whole = fredsim.run(own, ["server={name: asgd, lr: 0.5}"], out=tmp_path / "asgd")
     assert found.summary["digest"] == whole.summary["digest"]
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_file_that_was_edited_is_another_run(
+    imported: bool, digits_experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a notebook, whose process has imported it, by a run before or by itself."""
+    name = f"edited_{imported}".lower()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(execution, "must_be_apart", must_be_apart)
+    own = digits_experiment | {"server": {"name": f"{name}:Plain", "lr": 0.25}}
+    for rate, more in ((1.0, ""), (2.0, ", beta=1")):
+        text = CELL.format(rate=rate).replace("(self, lr)", f"(self, lr{more})")
+        Path(f"{name}.py").write_text(text, encoding="utf-8")
+        if imported and not more:
+            importlib.import_module(name)
+        plain = digits_experiment | {"server": {"name": "asgd", "lr": 0.25 * rate}}
+        digest = fredsim.run(plain, out=f"asgd{rate}").summary["digest"]
+        result = fredsim.run(own, out="own", resume=True)
+        assert result.summary["digest"] == digest
+        with warnings.catch_warnings(action="error"):
+            assert result.verify() == []
+        swept = fredsim.sweep(own | {"sweep": {"seed": [own.get("seed", 0)]}}, out=f"swept{rate}")
+        assert [run.summary["digest"] for run in swept] == [digest]
+    if not imported:  # its arguments are looked at here
+        beta = [f"server={{name: '{name}:Plain', lr: 0.25, beta: 2}}"]
+        assert fredsim.run(own, beta, out="beta").summary["digest"] == digest
 
 
 def test_what_the_digest_is_of(cell: Cell) -> None:

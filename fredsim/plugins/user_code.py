@@ -17,6 +17,7 @@ from typing import Any
 from fredsim.errors import SimulationError
 from fredsim.plugins.code_in_memory import digest_of_code
 from fredsim.plugins.fingerprints import is_users
+from fredsim.plugins.modules import has_file, imported_before
 from fredsim.plugins.references import module_named
 
 __all__ = [
@@ -121,10 +122,13 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _digest(module: ModuleType) -> str | None:
-    """Return the digest of a module's file as it was at the first call, soon after the import."""
+    """Return the digest of a module's file as it was at the first call, soon after the import.
+
+    Of one that the user has imported it is that of the file now: runs are in processes of their own, which import that.
+    """
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     known = _digests.get(module.__name__)
-    if known is None or known[0] is not spec:
+    if known is None or known[0] is not spec or (has_file(module.__name__) and imported_before(module.__name__)):
         try:
             digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
         except OSError:
