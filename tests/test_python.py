@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 import pickle
 import re
 import subprocess
@@ -99,6 +100,17 @@ def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
     fredsim.sweep(experiment | SEEDS, out=tmp_path / "both", on_row=told.append, jobs=2)
     assert len(told) == 2 * len(rows)
     assert len({row["run"] for row in told}) == 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_function_that_changes_the_folder(
+    jobs: int, experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results lie where they were to lie, also of a relative path."""
+    monkeypatch.chdir(tmp_path)
+    Path("other").mkdir()
+    results = fredsim.sweep(experiment | SEEDS, out="both", on_row=lambda row: os.chdir(tmp_path / "other"), jobs=jobs)
+    assert (len(results), Path.cwd(), [*Path("other").iterdir()]) == (2, tmp_path, [])
 
 
 def test_each_row_of_a_run_that_diverges_is_told_once(experiment: dict[str, Any], tmp_path: Path) -> None:
