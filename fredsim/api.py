@@ -123,7 +123,7 @@ class _Folder:
 
 
 class Result(_Folder, recorded.Result):
-    """The result of one run, in its folder; each file is read when it is first needed.
+    """The result of one run, in its folder, an absolute path; each file is read when it is first needed.
 
     Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
     """
@@ -133,17 +133,17 @@ class Result(_Folder, recorded.Result):
 
         Raises OutputError if it is no folder of a run.
         """
-        super().__init__(given_path(folder, "folder"), as_found=as_found)
+        super().__init__(_found(folder), as_found=as_found)
         if not os.path.isfile(self.folder / "config.yaml"):
             raise OutputError(f"{folder}: holds no run (there is no config.yaml); a sweep is read by fredsim.Results")
 
     def _runs(self) -> list[recorded.Result]:
-        return [self]
+        return [Result(self.folder, as_found=self._as_found)]  # whose tables nobody has changed
 
     def _repr_html_(self) -> str:
         from fredsim.show.html import html_of
 
-        return html_of([self], self.folder)
+        return html_of(self._runs(), self.folder)
 
 
 class Results(_Folder, recorded.Results):
@@ -151,7 +151,7 @@ class Results(_Folder, recorded.Results):
 
     def __init__(self, folder: Folder, *, as_found: bool = False) -> None:
         """Take the folder of a sweep; `as_found` as in `Result`. Raises OutputError if it is no folder of a sweep."""
-        found = given_path(folder, "folder")
+        found = _found(folder)
         if not os.path.isfile(found / "runs.csv"):
             raise OutputError(f"{folder}: holds no sweep (there is no runs.csv); a run is read by fredsim.Result")
         super().__init__(found, as_found=as_found)
@@ -278,6 +278,11 @@ def sweep(
         if not expansion.is_sweep:
             raise ConfigError("this is a single run, no sweep; give it sweep or cases, or call fredsim.run")
         return cast(Results, _run(expansion, _given(out, "out"), how, on_row, progress=progress))
+
+
+def _found(folder: Folder) -> Path:
+    """Return the folder that results are read from, also once the current folder is another one."""
+    return given_path(folder, "folder").absolute()
 
 
 def _given(path: Folder | None, what: str) -> Path | None:

@@ -32,6 +32,7 @@ __all__ = [
     "explain",
     "fields_of",
     "spelled_out",
+    "without_space",
 ]
 
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -152,7 +153,7 @@ def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
         raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
     name, names = spelled.get("name"), ", ".join(known) + (f", or {own}" if own else "")
     if not isinstance(name, str) or not (name in known or (own and ":" in name)):
-        missing = f"is {shown(value)}, without a name{_without_space(spelled)}"
+        missing = f"is {shown(value)}, without a name{without_space(spelled)}"
         found = f"names {shown(name)}" if "name" in spelled else missing
         near = nearest_class(str(name), known) if own else nearest(str(name), known)
         raise ValueError(f"{found}{near} (known: {names})")
@@ -176,11 +177,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
                 near = closest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else None
-                rest = _without_space({at[-1]: value}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
+                rest = without_space({at[-1]: value}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
                 text = f"unknown key{rest}"
                 misspelt.add((*at[:-1], near or ""))
             case "missing":
-                text = f"{REQUIRED}{_without_space(value) or _example(location, _field_at(model, location))}"
+                text = f"{REQUIRED}{without_space(value) or _example(location, _field_at(model, location))}"
             case "literal_error":
                 text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
             case "unknown":  # of a name that chooses one of several classes
@@ -196,6 +197,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 ((_, bound),) = item["ctx"].items()
                 text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
                 text = text.replace("than equal", "than or equal to")
+            case _ if value is None and (written := without_space({at[-1]: None} if at else None)):
+                text = f"unknown key{written}"  # where any name may stand, as that of a metric
             case _:
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
@@ -231,10 +234,10 @@ def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
     return ""
 
 
-def _without_space(value: Any) -> str:
+def without_space(value: Any) -> str:
     """Return what to write instead of {name:asgd}, which YAML reads as a mapping of that whole text to null."""
     for key in value if isinstance(value, dict) else ():
-        if value[key] is None and re.fullmatch(r"\w[\w.]*:[^:]+", str(key)):
+        if value[key] is None and re.fullmatch(r"""\w[\w.]*:([^:]+|['"].*)""", str(key)):
             return f"; write {str(key).replace(':', ': ', 1)}, with a space after the colon"
     return ""
 

@@ -90,7 +90,8 @@ def _do(item: Item, jobs: int, root: Path | None) -> int:
     loaded: Result | Results
     if item.expansion.is_sweep or item.left(root):
         monitor = make_monitor()
-        loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
+        of_sweep = jobs if item.expansion.is_sweep else None
+        loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=of_sweep, monitor=monitor)
     else:
         loaded = Result(item.folder)
     code = print_ending(item.expansion, loaded, "the same command")

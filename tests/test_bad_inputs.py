@@ -323,7 +323,7 @@ def test_an_npz_of_more_classes_than_memory(small_yaml: Path, refused: Refused) 
         ({1: 2}, "experiment: key 1 must be a string"),
         ({"seed": {3}}, "experiment: seed is a set; use numbers, strings, lists or mappings"),
         ({"data": {"name": b"digits"}}, "experiment: data.name is a bytes; use numbers"),
-        ({"model": {"hidden": [np.float32(3)]}}, "experiment: model.hidden.0 is a float32; use numbers"),
+        ({"model": {"hidden": [np.float32(3.5)]}}, "experiment: model.hidden.0: is 3.5; it should be a valid integer"),
         ({"name": "a\0"}, r"experiment: name is 'a\\x00'; it must not hold the character"),
     ],
 )

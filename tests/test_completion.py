@@ -18,6 +18,7 @@ from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
 from fredsim.servers.fasgd import FASGD
 from fredsim.servers.sync import Sync
+from fredsim.show.own_templates import OWN
 
 Offered = Callable[..., list[str]]
 
@@ -109,6 +110,8 @@ def test_names(offered: Offered) -> None:
     assert offered("reproduce", "fa") == ["fasgd"]
     assert offered("verify", "folder", "--backend", "num") == ["numpy", "numba"]
     assert offered("export", "folder", "--to", "") == ["tensorboard", "mlflow"]
+    assert offered("new", "mine", "--own", "") == [*OWN]
+    assert offered("new", "mine", "--own", "ne") == ["network"]
 
 
 def test_files_as_their_paths_were_begun(offered: Offered) -> None:

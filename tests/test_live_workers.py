@@ -87,6 +87,25 @@ def pool_of(cluster: Cluster, make: Callable[[str], Any], note: Callable[[str], 
     return DaskWorkers(cluster, make, note, lambda: False, BASIS, len(LOSSES), compresses=False)
 
 
+def test_workers_that_were_starting_when_the_run_ended_are_no_failures() -> None:
+    """After an interrupt: Dask cancels what it was asked for."""
+    notes, closed, told = list[str](), threading.Event(), threading.Event()
+
+    def make(address: str) -> Any:
+        closed.wait(60)
+        told.set()
+        raise RuntimeError(f"{address} cancelled")
+
+    pool = DaskWorkers(
+        cast("Cluster", Workers(a=Actor())), make, notes.append, lambda: True, BASIS, len(LOSSES), compresses=False
+    )
+    with pool:
+        (starting,) = pool._start_threads.values()
+    closed.set()
+    starting.join(60)
+    assert (told.is_set(), starting.is_alive(), notes) == (True, False, [])
+
+
 @pytest.mark.parametrize(
     "answers",
     [

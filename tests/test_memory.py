@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fredsim.compute.storage import Limits, Pool
@@ -117,8 +118,26 @@ def test_works_share_the_memory_with_what_a_server_keeps(
     """It has 8 arrays for 8 clients, of whole pages each; their tasks take about as much as one more."""
     changes = {"server": {"name": "dcasgd", "lr": 0.01}, "clients": {"count": 8, "batch_size": 2}, "path": "hand"}
     changes |= {"iterations": 100, "model": {"hidden": [100]}}
-    memory = 4 * 64 * 1797 + int(arrays * 4 * (65 * 100 + 101 * 10))  # the data's, and the rest
+    memory = (4 * 64 + 8) * 1797 + int(arrays * 4 * (65 * 100 + 101 * 10))  # the data's, and the rest
     assert simulate({**changes, "memory": memory}).summary["path"] == "hand"
+    assert len(files) == mapped
+
+
+@pytest.mark.parametrize(("of_targets", "mapped"), [(1.0, 0), (0.5, 1)])
+def test_targets_take_memory_too(
+    of_targets: float, mapped: int, simulate: Simulate, files: list[Noted], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((150, 2), np.float32), rng.random((150, 1000), np.float32)
+    np.savez(tmp_path / "far.npz", x_train=x[:120], y_train=y[:120], x_test=x[120:], y_test=y[120:])
+    held = 9 * 4 * (3 * 4 + 5 * 1000)  # the server's and eight clients' parameters
+    experiment: dict[str, Any] = {
+        "data": {"name": f"npz:{tmp_path / 'far.npz'}"},
+        "loss": "mse",
+        "model": {"hidden": [4]},
+    }
+    experiment |= {"memory": int(1.2 * held + x.nbytes + of_targets * y.nbytes), "iterations": 20}
+    simulate({**experiment, "clients": {"count": 8, "batch_size": 2}})
     assert len(files) == mapped
 
 

@@ -2,12 +2,15 @@
 
 import csv
 import math
+import os
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -51,6 +54,39 @@ def test_a_run_and_a_sweep(experiment: dict[str, Any], tmp_path: Path) -> None:
     assert isinstance(again, fredsim.Results)
 
 
+def test_results_stay_those_of_their_folder(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read when they are needed: then the current folder may be one that holds others of the same name."""
+    digests = []
+    for name, seed in (("mine", "seed=0"), ("theirs", "seed=1")):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        digests.append(fredsim.run(experiment, [seed], out="results/one").summary["digest"])
+        fredsim.sweep(experiment | SEEDS, [f"server.lr={1 + digests.index(digests[-1])}.0"], out="results/both")
+    monkeypatch.chdir(tmp_path / "mine")
+    loaded = [fredsim.load("results/one"), fredsim.Result("results/one"), fredsim.run(experiment, out="results/one")]
+    sweeps = [fredsim.load("results/both"), fredsim.Results("results/both")]
+    monkeypatch.chdir(tmp_path / "theirs")
+    for result in map(pickle.loads, map(pickle.dumps, loaded)):
+        with (tmp_path / "mine/results/one/metrics.csv").open(newline="", encoding="utf-8") as file:
+            assert result.metrics["digest"].tolist() == [row["digest"] for row in csv.DictReader(file)]
+        assert result.metrics["digest"].iloc[-1] == digests[0] != digests[1]
+    assert [run.config["server"]["lr"] for sweep in sweeps for run in cast(fredsim.Results, sweep)] == [1.0] * 4
+    assert (tmp_path / "mine/results/one").samefile(loaded[0].folder)
+
+
+def test_figures_are_of_what_was_recorded(experiment: dict[str, Any], tmp_path: Path) -> None:
+    """A table that the user has changed, say to percents, is the user's: it is neither drawn nor shown."""
+    result = fredsim.run(experiment, out=tmp_path / "one")
+    errors, shown = [*result.metrics["validation_error"]], result._repr_html_()
+    result.metrics["validation_error"] *= 100
+    result.summary["validation_error"] *= 100
+    (line,) = (line for line in result.plot().axes[0].lines if len(line.get_xdata()) > 2)
+    assert [*line.get_ydata()] == errors
+    assert result._repr_html_() == shown
+
+
 def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     result = fredsim.run(experiment, out=tmp_path / "one", on_row=told.append)
@@ -64,6 +100,17 @@ def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
     fredsim.sweep(experiment | SEEDS, out=tmp_path / "both", on_row=told.append, jobs=2)
     assert len(told) == 2 * len(rows)
     assert len({row["run"] for row in told}) == 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_function_that_changes_the_folder(
+    jobs: int, experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results lie where they were to lie, also of a relative path."""
+    monkeypatch.chdir(tmp_path)
+    Path("other").mkdir()
+    results = fredsim.sweep(experiment | SEEDS, out="both", on_row=lambda row: os.chdir(tmp_path / "other"), jobs=jobs)
+    assert (len(results), Path.cwd(), [*Path("other").iterdir()]) == (2, tmp_path, [])
 
 
 def test_each_row_of_a_run_that_diverges_is_told_once(experiment: dict[str, Any], tmp_path: Path) -> None:
@@ -121,12 +168,21 @@ def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
     for line, result in zip(drawn, both, strict=True):
         assert np.array_equal(line.get_ydata(), result.metrics["validation_error"])
     assert len(both[0].plot("staleness").axes) == 1
-    one = both.plot(where={"seed": (both[0].config["seed"], 99)})
+    one = both.plot(
+        where={"seed": (both[0].config["seed"], 99)}, by=("seed",), reach=np.array([0.5]), log=np.bool_(True)
+    )
     assert len([line for line in one.axes[0].lines if len(line.get_xdata()) > 2]) == 1
     for options, says in (
         ({"reach": math.nan}, "reach"),
         ({"kind": "curvs"}, "kind=…: is 'curvs'; did you mean 'curves'"),
-        ({"bye": "seed"}, "bye: unknown key; did you mean 'by'"),
+        (
+            {"bye": "seed"},
+            r"^bye: plot has no such option; did you mean 'by'\? \(known: by, .*, from, to, .*, path, data_",
+        ),
+        ({"name": "a"}, "^name: plot has no such option"),
+        ({"latex": True}, "^latex: plot has no such option"),  # which would write nothing
+        ({"log": "yes"}, "^plot: log: is 'yes'"),
+        ({"by": {"seed"}}, "^plot: by is a set; use numbers, strings, lists or mappings"),
         ({"by": "sead"}, "sead"),
         ({"reach": "x"}, "reach"),
     ):
@@ -138,6 +194,17 @@ def test_some_runs_and_numbers_of_numpy(experiment: dict[str, Any], tmp_path: Pa
     both = fredsim.sweep(experiment | {"sweep": {"seed": [np.int64(3), 4, 5]}}, out=tmp_path / "both")
     assert [run.config["seed"] for run in both[1:]] == [4, 5]
     assert [run.config["seed"] for run in both[::-1]] == [5, 4, 3]
+    numbers = {
+        "server.lr": np.linspace(0.25, 0.5, 2),
+        "model": [{"hidden": (np.int32(4),)}, {"hidden": np.array([4, 3])}],
+    }
+    odd = experiment | {"clients": {"count": np.array(4), "batch_size": 2, "noise": np.float32(0.5)}}
+    four = fredsim.sweep(odd | {"sweep": numbers, "events": np.bool_(False)}, out=tmp_path / "four")
+    found = [(run.config["server"]["lr"], run.config["model"]["hidden"]) for run in four]
+    assert found == [(0.25, [4]), (0.25, [4, 3]), (0.5, [4]), (0.5, [4, 3])]
+    assert {run.config["clients"]["noise"] for run in four} == {0.5}
+    with pytest.raises(fredsim.ConfigError, match=r"server\.lr is a complex; use numbers"):
+        fredsim.run(experiment | {"server": {"name": "asgd", "lr": np.complex128(1j)}}, out=tmp_path / "no")
 
 
 @pytest.mark.parametrize(("how", "says"), [
@@ -168,6 +235,35 @@ def test_a_report(experiment: dict[str, Any], tmp_path: Path) -> None:
     result = fredsim.run(experiment, out=tmp_path / "one")
     path = result.report(tmp_path / "page.html")
     assert result.summary["digest"][:12] in path.read_text(encoding="utf-8")
+
+
+def test_code_of_a_script_is_for_one_process(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others cannot import it: so are the classes of a notebook, whose module has no file."""
+
+    class Plain:
+        def __init__(self, lr: float) -> None:
+            self.lr = lr
+
+        def init(self, params: Any, clients: int) -> None:
+            self.params = params.copy()
+
+        def apply_update(self, grad: Any, client_id: int, timestamp: int) -> None:
+            self.params -= np.float32(self.lr) * grad
+
+    cells = ModuleType("cells_of_a_notebook")
+    Plain.__module__, vars(cells)["Plain"] = cells.__name__, Plain
+    monkeypatch.setitem(sys.modules, cells.__name__, cells)
+    own = experiment | SEEDS | {"server": {"name": f"{cells.__name__}:Plain", "lr": 0.5}}
+    says = "^jobs is 2; the module cells_of_a_notebook, a script or a notebook, cannot be imported in other processes"
+    with pytest.raises(fredsim.ConfigError, match=says):
+        fredsim.sweep(own, out=tmp_path / "out", jobs=2)
+    both = fredsim.sweep(own, out=tmp_path / "out")
+    assert len(both) == 2
+    with pytest.raises(fredsim.ConfigError, match=says):
+        both.verify(jobs=2)
+    assert both.verify() == []
 
 
 class _Page(HTMLParser):

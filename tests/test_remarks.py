@@ -289,6 +289,17 @@ def test_the_command_says_each_note_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert command("run", "dead.yaml", "--quiet", "--out", "quiet") == (0, "", "")
 
 
+@pytest.mark.parametrize(("words", "noted"), [
+    (("--jobs", "2"), "jobs is 2"), (("--jobs", "device"), "jobs is device"), (("--jobs", "1"), ""),
+    (("sweep={seed: [0, 1]}", "--jobs", "2"), ""),
+], ids=str)  # fmt: skip
+def test_jobs_of_a_single_run(words: tuple[str, ...], noted: str, small_yaml: Path, command: Command) -> None:
+    code, _, messages = command("run", small_yaml, "iterations=4", *words, "--out", "out")
+    assert code == 0
+    assert f"note: {noted}, and this is a single run, of which that changes nothing" in messages or not noted
+    assert noted or "single run" not in messages
+
+
 def test_python_is_warned_at_its_own_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

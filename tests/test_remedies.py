@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fredsim import errors
+from fredsim.config.registry import argument_problems
 
 Refused = Callable[..., None]
 
@@ -59,6 +60,14 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         BASE + "loss: {name:mse}\n",
         ("without a name; write name: mse, with a space after the colon (known: cross_entropy, mse",),
     ),
+    "no space after a colon of what may have any key": (
+        BASE + "until: {validation_error:0.1}\n",
+        ("until.validation_error:0.1: unknown key; write validation_error: 0.1, with a space after the colon",),
+    ),
+    "no space after a colon before quotes": (
+        BASE + "evaluation: {metrics: [{name:'my_metrics:mae'}]}\n",
+        ("metrics.0.name: is required; write name: 'my_metrics:mae', with a space after the colon",),
+    ),
     "no space before a list": (
         BASE + "model: {hidden:[3]}\n",
         ("x.yaml:5:16: not valid YAML: ", "; put a space after each colon, and close every bracket"),
@@ -99,6 +108,11 @@ def test_experiments(what: str, refused: Refused) -> None:
     text, parts = EXPERIMENTS[what]
     Path("x.yaml").write_text(text)
     refused("show", "x.yaml", says=parts)
+
+
+def test_an_argument_without_a_space_after_its_colon() -> None:
+    problems = argument_problems(lambda lr, beta=0.9: None, {"lr:0.1": None})
+    assert problems == [(("lr:0.1",), "unknown key; write lr: 0.1, with a space after the colon")]
 
 
 def test_a_misspelt_file(refused: Refused) -> None:

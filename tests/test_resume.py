@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fredsim.errors import DataError
 from fredsim.runs.folder.folders import locked, withdraw
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.folder.run_files import summary_text
+from fredsim.runs.single.prepared import check_data
 from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
@@ -261,12 +263,19 @@ def test_a_record_of_an_earlier_version_lacks_the_modules_of_short_names(
         assert "the record has no digest of own_changing" in messages
 
 
-def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
-    """What this process has imported is not what is in the file now, which the others would import."""
+def test_processes_of_another_version_do_no_run(
+    small_yaml: Path, own_server: OwnServer, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this process has imported is not what is in the file by now, which the others would import."""
     Path("own_edited.py").write_text(own_server(), encoding="utf-8")
     words = ("server.name=own_edited:Plain", "sweep={seed: [0, 1]}", "--quiet", "--out", "out")
     assert command("run", small_yaml, *words) == (0, "", "")
-    Path("own_edited.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
+
+    def edited(*arguments: Any, **how: Any) -> Any:
+        Path("own_edited.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
+        return check_data(*arguments, **how)
+
+    monkeypatch.setattr("fredsim.runs.many.sweep.check_data", edited)
     code, _, messages = command("run", small_yaml, *words, "--jobs", 2)
     assert code == 2
     assert messages.count("has another version of own_edited than the one that started the sweep") == 1

@@ -48,6 +48,8 @@ def checked(value: Any, key: Key, source: str) -> Any:
         return value
     if isinstance(value, Integral):  # as NumPy's integers are
         value = int(value)
+    elif (plain := getattr(value, "tolist", None)) is not None and not isinstance(value, type):
+        return checked(plain(), key, source)  # NumPy's arrays, and other numbers of it
     kinds: tuple[type, ...] = (int, float, str)
     for kind in kinds:  # NumPy's float64 is a float, too
         if isinstance(value, kind):

@@ -20,11 +20,11 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Dispatcher, Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest, nearest_class
-from fredsim.hyper import Configurable, explain
+from fredsim.hyper import Configurable, explain, without_space
 from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.failures import described, failing, line_of, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import, parameters_of
-from fredsim.plugins.user_code import named_modules
+from fredsim.plugins.user_code import digests_without_files, named_modules, user_code_digests
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
@@ -34,6 +34,7 @@ __all__ = [
     "Kind",
     "argument_problems",
     "build",
+    "code_digests",
     "find_class",
     "has_clock",
     "is_user_clock",
@@ -134,6 +135,14 @@ def own_modules(experiment: Mapping[str, Any]) -> set[str]:
     return found
 
 
+def code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the code that a resolved experiment names, by module: of its file, or as it is in memory.
+
+    Of modules without a file it is what it is now: a run in this process may have begun with other code.
+    """
+    return user_code_digests(own_modules(experiment)) | digests_without_files(experiment)
+
+
 def is_user_clock(cls: type) -> bool:
     """Return whether a user's dispatcher is a clock: it has the method `seconds`, and then needs no other."""
     return callable(getattr(cls, "seconds", None))
@@ -180,7 +189,10 @@ def argument_problems(
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         nearest_keys = {key: closest(key, parameters) for key in hyper if key not in parameters}
     known = ", ".join(parameters) or "none"
-    problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in nearest_keys.items()]
+    problems: Problems = [
+        ((key,), f"unknown key{without_space({key: hyper[key]}) or f'{hint(near)} (known: {known})'}")
+        for key, near in nearest_keys.items()
+    ]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
     missing = [key for key in parameters if key in required - {*nearest_keys.values()}]

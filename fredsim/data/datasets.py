@@ -154,6 +154,11 @@ class Dataset:
         return self.train, self.validation, self.test
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of the samples and the targets that are in memory."""
+        return sum(int(array.nbytes) for part in self.parts for array in (part.x, part.y))
+
+    @property
     def inputs(self) -> int:
         """The number of values of a sample."""
         return int(self.train.x.shape[1])

@@ -44,7 +44,9 @@ from fredsim.plugins.failures import LIBRARIES
 from fredsim.plugins.state_arrays import span
 
 __all__ = [
+    "PLAIN",
     "Known",
+    "attributes_of",
     "changed_names",
     "fingerprint",
     "imported_since",
@@ -157,7 +159,7 @@ def kept_elsewhere(found: Any, modules: Iterable[ModuleType], known: Known | Non
     own = {
         f"{base.__name__}.{name}": fingerprint(value, known)
         for base in type(found).__mro__[:-1]
-        for name, value in _attributes_of(base)
+        for name, value in attributes_of(base)
     }
     return own | kept_by_modules(modules, [found], known)
 
@@ -234,7 +236,8 @@ def slots_of(cls: type) -> list[str]:
     ]
 
 
-def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
+def attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a class, but for those that Python itself keeps there."""
     for name, value in list(vars(cls).items()):
         unasked = name == "__annotations__" and not value  # Python makes it for whoever asks
         if name not in OF_CLASSES and not name.startswith(("_abc_", "__pydantic_")) and not unasked:
@@ -466,7 +469,7 @@ class _Walk:
         self._say(f"{cls.__module__}.{cls.__qualname__}")
         if is_users(sys.modules.get(cls.__module__)):
             opaque = self.opaque  # what a class holds is no part of its objects
-            for name, value in _attributes_of(cls):
+            for name, value in attributes_of(cls):
                 self._say(name)
                 self.add(value)
             self.opaque = opaque

@@ -57,6 +57,7 @@ PARTS = ("fredsim.compressors", "fredsim.dispatchers", "fredsim.optimizers", "fr
 SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)  # of modules, in the order of Python's import
 
 _imported: set[str] = set()  # the users' modules that were imported here first
+_contents: dict[str, str] = {}  # the digest of each one's file as it was then
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,33 @@ def _import_module(name: str) -> ModuleType:
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
     if file is None:
         _check_elsewhere(top)
+    _forget_edited(name)
     note_import(name)
     note_own_code(name if file is None else f"{name} ({file})")
     with folder_kept(), from_source():
-        return importlib.import_module(name)
+        found = importlib.import_module(name)
+    if (content := _content_of(found)) is not None:
+        _contents.setdefault(name, content)
+    return found
+
+
+def _forget_edited(name: str) -> None:
+    """Let a module be imported anew that was imported here, and whose file was edited since, as beside a notebook.
+
+    A module that the user has imported stays: runs with it are in processes of their own, which import the file.
+    """
+    before, content = _contents.get(name), _content_of(sys.modules.get(name))
+    if name in _imported and None not in (before, content) and before != content:
+        del sys.modules[name], _contents[name]
+        importlib.invalidate_caches()
+
+
+def _content_of(module: ModuleType | None) -> str | None:
+    """Return the SHA-256 of a module's file as it is now; None if it has none, or none any more."""
+    with suppress(OSError):
+        if (file := getattr(module, "__file__", None)) is not None:
+            return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return None
 
 
 def _check_elsewhere(top: str) -> None:

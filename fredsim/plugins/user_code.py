@@ -1,6 +1,7 @@
 """Which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
 
-For `package.module:Class` that is the file of the module, not those of modules that it imports in turn.
+For `package.module:Class` that is the file of the module, not those of modules that it imports in turn. Of a notebook,
+which has none, it is the code that the experiment uses (fredsim.plugins.code_in_memory).
 fredsim.config.registry.own_modules says which they are.
 """
 
@@ -14,11 +15,14 @@ from types import ModuleType
 from typing import Any
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.code_in_memory import digest_of_code
 from fredsim.plugins.fingerprints import is_users
+from fredsim.plugins.modules import has_file, imported_before
 from fredsim.plugins.references import module_named
 
 __all__ = [
-    "code_changes", "digest_changes", "named_modules", "named_objects", "user_code_digests", "version_mismatch_error",
+    "code_changes", "digest_changes", "digests_without_files", "named_modules", "named_objects", "user_code_digests",
+    "version_mismatch_error",
 ]  # fmt: skip
 
 PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "problem", "evaluation")
@@ -41,13 +45,28 @@ def user_code_digests(names: Iterable[str]) -> dict[str, str]:
     return digests
 
 
+def digests_without_files(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest of what a resolved experiment uses of each module that is in no file, such as a notebook."""
+    names: dict[str, set[str]] = {}
+    for text in _texts_of(experiment):
+        module = sys.modules.get(module_named(text) or "")
+        if module is not None and is_users(module) and getattr(module, "__file__", None) is None:
+            names.setdefault(module.__name__, set()).add(text.rpartition(":")[2])
+    return {name: digest_of_code(sys.modules[name], found) for name, found in sorted(names.items())}
+
+
 def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
+    names = map(module_named, _texts_of(experiment))
+    return {name for name in names if name and name.partition(".")[0] != "fredsim"}
+
+
+def _texts_of(experiment: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of a resolved experiment that may name code."""
     data = experiment.get("data") or {}
     own = data if str(data.get("name")).startswith(("python:", "torch:")) else data.get("augment")
     optimizer = (experiment.get("clients") or {}).get("optimizer")
-    texts = _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
-    return {name for name in map(module_named, texts) if name and name.partition(".")[0] != "fredsim"}
+    return _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
 
 
 def named_objects(parts: Iterable[Any]) -> list[Any]:
@@ -103,10 +122,13 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _digest(module: ModuleType) -> str | None:
-    """Return the digest of a module's file as it was at the first call, soon after the import."""
+    """Return the digest of a module's file as it was at the first call, soon after the import.
+
+    Of one that the user has imported it is that of the file now: runs are in processes of their own, which import that.
+    """
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     known = _digests.get(module.__name__)
-    if known is None or known[0] is not spec:
+    if known is None or known[0] is not spec or (has_file(module.__name__) and imported_before(module.__name__)):
         try:
             digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
         except OSError:

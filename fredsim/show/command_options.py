@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fredsim.show.catalogue import completion
+from fredsim.show.own_templates import OWN
 from fredsim.show.terminal import say
 from fredsim.system.given import at_home
 
@@ -46,6 +47,11 @@ def _print_version(requested: bool) -> None:
 
         say(f"fredsim {fredsim_version()}")
         raise typer.Exit
+
+
+def _kinds_of_own(incomplete: str) -> list[str]:
+    """Offer what `fredsim new --own` writes."""
+    return [kind for kind in OWN if kind.startswith(incomplete)]
 
 
 Version = Annotated[
@@ -235,6 +241,7 @@ NewOwn = Annotated[
     typer.Option(
         "--own",
         metavar="KIND",
+        autocompletion=_kinds_of_own,
         help="Also write a module with something of your own, which it names: a server, loss, metric, dataset, "
         "optimizer, problem or network.",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, cast
 
+from fredsim.plugins.modules import folder_kept
 from fredsim.runs.many.runner import Stop
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.simulation.record.recorder import METRICS, Row
@@ -39,7 +40,8 @@ class RowMonitor:
         """Call the function, unless it has raised before."""
         if self.error is None:
             try:
-                self._on_row({"run": label, **{name: getattr(row, name) for name in METRICS}, **row.more})
+                with folder_kept():
+                    self._on_row({"run": label, **{name: getattr(row, name) for name in METRICS}, **row.more})
             except BaseException as error:
                 self.error = error
                 self._stop.ask()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from fredsim.config.document import Document, problems_at
+from fredsim.config.document import problems_at
 from fredsim.config.figures.choice import FigureChoice
+from fredsim.config.plain_data import checked
 from fredsim.data.kept import own_data_read_anew
-from fredsim.errors import OutputError, brief
-from fredsim.hyper import explain
+from fredsim.errors import ConfigError, OutputError, brief, nearest
+from fredsim.hyper import explain, fields_of
 from fredsim.runs.folder.result import Result
 from fredsim.show.distinct import distinct
 from fredsim.show.lacking import note_lacking
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["figure_of"]
+
+#: The keys of a figure that are options here: its files have no name, and no table is written.
+KEYS = tuple(key for key in fields_of(FigureChoice, ()) if key not in ("name", "kind", "latex"))
 
 
 @brief
@@ -38,11 +42,15 @@ def figure_of(
     if not results:
         raise OutputError("there is nothing to draw: no run has ended, or all failed; `failures` says why")
 
-    keys = {key.rstrip("_"): value for key, value in options.items() if key != "path"}  # from_
+    keys = {"from" if key == "from_" else key: value for key, value in options.items() if key != "path"}
+    for key in keys:
+        if key not in KEYS:
+            known = ", ".join((*KEYS, "path", "data_root"))
+            raise ConfigError(f"{key}: plot has no such option{nearest(key, [*KEYS, 'path'])} (known: {known})")
     try:
-        choice = FigureChoice.model_validate({"name": "figure", "kind": kind, **keys})
+        choice = FigureChoice.model_validate({"name": "figure", "kind": kind, **checked(keys, (), "plot")})
     except ValidationError as error:
-        raise problems_at(explain(error, FigureChoice), Document({}).place) from None
+        raise problems_at(explain(error, FigureChoice), lambda _: "plot") from None
     runs, drawn = distinct(list(results)), replace(choice.options(), data_root=root)
     note_lacking([folder])
     figure, _ = plots.draw(runs, kind, drawn)

@@ -66,14 +66,6 @@ class FigureChoice(HyperParameters):
         """Accept a single id as a number."""
         return str(clients) if isinstance(clients, int) and not isinstance(clients, bool) else clients
 
-    @field_validator("where", mode="before")
-    @classmethod
-    def as_lists(cls, where: Any) -> Any:
-        """Accept tuples of values, as Python gives them."""
-        if not isinstance(where, Mapping):
-            return where
-        return {key: [*value] if isinstance(value, tuple) else value for key, value in where.items()}
-
     @model_serializer(mode="wrap")
     def plain(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the keys as they are written; some of them only if they do not have their defaults."""

@@ -266,7 +266,8 @@ class DaskWorkers:
             failure = self.basis.difference(found) if isinstance(found, Basis) else str(found)
             offset = 0 if failure else _clock_offset(actor)
         except Exception as error:  # of any type: the worker has gone, or is broken
-            self.note(f"the worker {address} does not start ({type(error).__name__}: {error})")
+            if not self.closed:  # after an interrupt, Dask cancels what is still being started
+                self.note(f"the worker {address} does not start ({type(error).__name__}: {error})")
             return
         with self.changed:
             if not failure and not self.closed:

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import own_modules
+from fredsim.config.registry import code_digests
 from fredsim.errors import FredsimError
-from fredsim.plugins.user_code import code_changes, user_code_digests
+from fredsim.plugins.user_code import code_changes
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
 from fredsim.runs.folder.summaries import file_changes, is_record_of
@@ -31,7 +31,7 @@ def reason_to_run(folder: Path, experiment: Experiment, root: str | os.PathLike[
             return ""
         if files := result.changed_files:
             return "; ".join(files)
-        if code := code_changes(summary.get("code", {}), user_code_digests(own_modules(experiment.plain()))):
+        if code := code_changes(summary.get("code", {}), code_digests(experiment.plain())):
             return "; ".join(code)
         if read := file_changes(summary.get("model_files", {}), model_files(experiment, root)):
             return "; ".join(read)

@@ -14,7 +14,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import placed
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.data.kept import own_data_read_anew
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError, OutputError, warn
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.many.cluster import Cluster
@@ -86,6 +86,9 @@ def run_expansion(
             load_early(expansion.runs[0].experiment, root, jobs=min(processes, len(expansion.runs)))
         if remarks:
             remark_before(expansion.runs, root)
+            if jobs not in (None, 1) and not expansion.is_sweep:
+                what = "this is a single run, of which that changes nothing: `threads` says how many threads compute it"
+                warn(f"jobs is {jobs}, and {what}")
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
                 run_sweep(

@@ -327,8 +327,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
     own += protocol.work.kept_arrays
     own += prepared.stages.arrays if prepared.stages is not None else 0
-    dataset = prepared.dataset
-    data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    data = prepared.dataset.nbytes
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size

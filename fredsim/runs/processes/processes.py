@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from fredsim.errors import ConfigError
+from fredsim.plugins.modules import has_file
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.process import Process, ProcessTask, ended_early
@@ -35,6 +37,10 @@ class Processes:
         stop: Callable[[], bool],
         on_end: Callable[[Any, Exception | None], None],
     ) -> None:
+        """Raise ConfigError if a task is of code that only this process has."""
+        if alone := sorted({name for task in tasks for name in task.own if not has_file(name)}):
+            what = f"the module {alone[0]}, a script or a notebook, cannot be imported in other processes"
+            raise ConfigError(f"jobs is {jobs}; {what}: put your code into a module of its own, or give 1")
         self._tasks = deque(tasks)
         self._jobs = min(jobs, len(tasks))
         room = file_room()

@@ -17,7 +17,7 @@ from fredsim.compute.engines import Engine
 from fredsim.config.choices import Backend
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
-from fredsim.config.registry import own_modules
+from fredsim.config.registry import code_digests, own_modules
 from fredsim.errors import FredsimError, SimulationError, option
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoint.checkpoints import (
@@ -213,7 +213,7 @@ def _checked_code(experiment: Experiment, wanted: Wanted, prepared: Prepared) ->
     found = user_code_digests(own_modules(experiment.plain()))
     if wanted.code is not None and found != wanted.code:
         raise version_mismatch_error(wanted.code, found)
-    return found
+    return code_digests(experiment.plain())
 
 
 def _check_files(wanted: Mapping[str, str] | None, found: Mapping[str, str]) -> None:

@@ -442,8 +442,5 @@ class Run:
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""
-        limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
-        if limit is None:
-            return None
-        read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
-        return max(0, int(limit) - read)
+        limit = self._prepared.experiment.memory
+        return None if limit is None else max(0, int(limit) - self._prepared.dataset.nbytes)

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.config.models import recorded
-from fredsim.config.registry import own_modules
+from fredsim.config.registry import code_digests
 from fredsim.config.resolution import LENGTHS
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.state_arrays import same
 from fredsim.plugins.states import State
-from fredsim.plugins.user_code import code_changes, user_code_digests
+from fredsim.plugins.user_code import code_changes
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import check_config, first_line, read_recorded
@@ -290,7 +290,7 @@ def first_unequal(one: State, other: State) -> str:
 def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
-    code, files, made = user_code_digests(own_modules(experiment.plain())), dict[str, str](), ""
+    code, files, made = code_digests(experiment.plain()), dict[str, str](), ""
     if made_of_files(experiment):
         prepared = prepare(experiment, root)
         code, files, made = code | dict(prepared.model.code), prepared.model_files, prepared.model.made
@@ -357,7 +357,7 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     """
     experiment = recorded_experiment(result)
     prepared = prepare(experiment, root)
-    code = user_code_digests(own_modules(experiment.plain())) | dict(prepared.model.code)
+    code = code_digests(experiment.plain()) | dict(prepared.model.code)
     found = code_changes(result.summary.get("code", {}), code)
     found += file_changes(result.summary.get("model_files", {}), prepared.model_files)
     if result.summary.get("data") not in (None, prepared.dataset.digest):
