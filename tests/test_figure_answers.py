@@ -19,6 +19,7 @@ from fredsim.show.plots import Options, labels, plot
 from fredsim.show.plots.groups import group
 from fredsim.show.plots.legends import _heading
 from fredsim.show.plots.titles.subjects import common_server
+from fredsim.show.plots.words import words
 from fredsim.show.tables import write_files
 
 GOAL = 0.5
@@ -133,6 +134,19 @@ def test_a_table_calls_lines_as_the_figure_does(small_yaml: Path, drawn: list[Fi
     found = [{(row["line"], row["server.name"]) for row in one.rows} for one in (table, table.named)]
     assert found[0] == {("ASGD", "asgd"), ("aggregate 2", "sync"), ("aggregate 4", "sync")}
     assert found[1] == {("ASGD", "ASGD"), ("2 gradients a round", "Sync"), ("4 gradients a round", "Sync")}
+
+
+def test_lists_and_commas_are_named_whole(small_yaml: Path, drawn: list[Figure]) -> None:
+    """A comma within a value ends no part of a name: what all have in common are whole values."""
+    results = list(fredsim.sweep(small_yaml, ["sweep={model.hidden: [[6, 4], [3, 4], [8, 4]]}"]))
+    for run in results:
+        run.metrics["validation_error"] = 1 / run.config["model"]["hidden"][0]
+    assert plot(results, Path("x.png")).answer == "Ahead: hidden [8,4] (0.125); next: hidden [6,4] (0.1667)"
+    assert [text.get_text() for text in legend_of(drawn[0]).get_texts()] == ["[8,4]", "[6,4]", "[3,4]"]
+    assert legend_of(drawn[0]).get_title().get_text() == "ASGD, hidden layers (best first)"
+    rows = plot(results, Path("x.png"), "matrix").tables[0].rows
+    assert [row["line"] for row in rows] == ["ASGD, hidden [6,4]", "ASGD, hidden [3,4]", "ASGD, hidden [8,4]"]
+    assert words("problem.text", "a,  b, c") == "text a,b,c"
 
 
 def test_a_line_with_a_gate_is_named_by_it(small_yaml: Path) -> None:
