@@ -798,3 +798,31 @@ def test_what_coincides_is_said_once(page: Any) -> None:
       return findAll(".together span[title]", box).map((one) => one.textContent);
     }""")
     assert said == ["a,b", "c,d"]
+
+
+MANY = ["asgd", "sasgd", "fasgd", "bfasgd", "adagrad", "adam", "rmsprop", "nadam", "sync", "ternary_sync"]
+
+
+def test_more_values_than_colours_have_dashes(browser: Any, tmp_path: Path) -> None:
+    """Each line has a look of its own, at first and where lines are coloured by a key of so many values."""
+    data = {
+        "name": "many", "iterations": 4, "data": {"name": "digits"}, "model": {"hidden": []}, "backend": "numpy",
+        "clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.01}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    results = fredsim.sweep(data, [f"sweep={{server.name: [{', '.join(MANY)}]}}"], out=tmp_path / "out")
+    assert not results.failures
+    results.report(tmp_path / "report.html")
+    page, said, asked = opened(browser, tmp_path / "report.html", 1280)
+    look = "one => [one.getAttribute('stroke'), one.getAttribute('stroke-dasharray')].join()"
+    for choice in (None, "server.name"):
+        if choice is not None:
+            page.locator("#colour").select_option(label=choice)
+        looks = page.evaluate(f"findAll('.legend .mark line').map({look})")
+        assert len(looks) == len({*looks}) == len(MANY)
+        drawn = "one => [one.line.color, one.line.dash].join()"
+        lines = "document.getElementById('curves-0').data.filter(({ meta }) => meta.is === 'line')"
+        until(page, f"new Set({lines}.map({drawn})).size === {lines}.length")
+        assert page.evaluate(f"{lines}.length") > 1  # some coincide
+    page.close()
+    assert not said
+    assert asked == [(tmp_path / "report.html").absolute().as_uri()]
