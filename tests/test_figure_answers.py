@@ -77,6 +77,9 @@ def test_a_matrix_and_ends_of_runs_that_stop_at_a_value(stopped: list[Result]) -
     ends = plot(stopped, Path("x.png"), "ends", Options(x="server.name"))
     assert ends.question == "How does validation error depend on server?"
     assert ends.answer == "All runs stop at 0.5, so their ends do not tell who is ahead"
+    against = plot(stopped, Path("x.png"), "ends")
+    assert against.question == "How does validation error depend on the bytes pushed and fetched?"
+    assert against.answer == ends.answer
 
 
 def test_a_probe_is_judged_by_what_is_drawn(small_yaml: Path, drawn: list[Figure]) -> None:
