@@ -826,3 +826,47 @@ def test_more_values_than_colours_have_dashes(browser: Any, tmp_path: Path) -> N
     page.close()
     assert not said
     assert asked == [(tmp_path / "report.html").absolute().as_uri()]
+
+
+LARGE = """
+import numpy as np
+
+class Large:
+    def __init__(self, label=""):
+        pass
+
+    def initial(self, rng):
+        return np.ones(20_000, np.float32)
+
+    def gradient(self, params, draw):
+        return params
+
+    def evaluate(self, params):
+        return {"loss": float(params[0])}
+"""
+
+
+@pytest.mark.usefixtures("small_yaml")
+def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
+    """On every axis of the scatter; and nothing is in the console, as the page's policy stops nothing."""
+    Path("large.py").write_text(LARGE, encoding="utf-8")
+    data = {
+        "name": "texts", "iterations": 4, "problem": {"name": "large:Large"}, "clients": {"count": 2},
+        "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    results = fredsim.sweep(data, ["sweep={problem.label: ['$x_1$', '<b>'], iterations: [2, 4]}"], out="out")
+    assert not results.failures
+    results.report("report.html")
+    page, said, _ = opened(browser, Path("report.html"), 1280)
+    found = {}
+    for axis, column in (("x", "problem.label"), ("y", "bytes pushed")):
+        page.locator(f"#scatter-{axis}").select_option(label=column)
+        settled(page)
+        found[axis] = page.evaluate(f"findAll('#scatter .{axis}tick text').map((one) => one.textContent)")
+    assert {*found["x"]} == {"$x_1$", "<b>"}
+    numbers = sorted(float(text.replace("\u2212", "-")) for text in found["y"])
+    assert len(numbers) > 2
+    sizes = [run.summary["bytes_pushed"] for run in results]
+    assert 0.9 * min(sizes) < numbers[0] < numbers[-1] < 1.1 * max(sizes)
+    page.close()
+    assert not said
