@@ -85,6 +85,15 @@ def test_what_has_no_staleness(server: Mapping[str, Any], stages: Mapping[str, A
     assert is_fresh(Fake(server, 4, stages).config) is fresh
 
 
+def test_one_client_has_no_staleness() -> None:
+    """With any server: synchronous SGD is no reference then."""
+    lines = lines_of(sync=Fake(SYNC, 1), a=Fake(ASGD, 1), b=Fake(ASGD, 1))
+    field = field_of(lines, "iterations")
+    assert (list(field.compared), field.references) == (["sync", "a", "b"], {})
+    several = lines_of(one=Fake(ASGD, 1), a=Fake(ASGD, 2), b=Fake(ASGD, 4))
+    assert field_of(several, "iterations").references == {"one": "without staleness"}
+
+
 def test_a_pipeline_without_delays_has_no_staleness() -> None:
     for delay, fresh in (
         ({"forward": 0}, True),
