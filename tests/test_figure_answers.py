@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -150,6 +152,18 @@ def test_lists_and_commas_are_named_whole(small_yaml: Path, drawn: list[Figure])
     rows = plot(results, Path("x.png"), "matrix").tables[0].rows
     assert [row["line"] for row in rows] == ["ASGD, hidden [6,4]", "ASGD, hidden [3,4]", "ASGD, hidden [8,4]"]
     assert words("problem.text", "a,  b, c") == "text a,b,c"
+
+
+def test_texts_like_numbers_are_no_seeds_of_numbers() -> None:
+    """They are other values, and so other lines."""
+    texts: list[Any] = ["1", 1, "2.50", 2.5, "nan", "one"]
+    runs: Any = [
+        SimpleNamespace(has_ended=False, config={"server": {"name": "asgd"}, "problem": {"text": text}})
+        for text in texts
+    ]
+    (panel,) = group(runs, None, None)
+    names = ["ASGD, text '1'", "ASGD, text 1", "ASGD, text '2.50'", "ASGD, text 2.5", "ASGD, text 'nan'"]
+    assert [line.label for line in panel.lines] == [*names, "ASGD, text one"]
 
 
 def test_a_line_with_a_gate_is_named_by_it(small_yaml: Path) -> None:

@@ -164,7 +164,16 @@ def _words(key: str, value: Any) -> str:
         return f"{gate}no {name}"
     if value is True:
         return f"{gate}{name}"
-    return f"{SYMBOLS[key]} = {given(value)}" if key in SYMBOLS else f"{gate}{name} {given(value)}"
+    text = f"'{value}'" if isinstance(value, str) and _is_number(value) else given(value)  # '1' is another value than 1
+    return f"{SYMBOLS[key]} = {text}" if key in SYMBOLS else f"{gate}{name} {text}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _stem(key: str) -> tuple[str, str]:
