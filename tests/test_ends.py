@@ -183,3 +183,15 @@ def test_labels_lie_flat_where_they_fit(rates: str, rotation: int, small_yaml: P
     drawn[0].draw_without_rendering()
     boxes = [label.get_window_extent() for label in labels]
     assert rotation or all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+def test_mappings_beside_numbers_are_points_of_their_own(small_yaml: Path) -> None:
+    """Two schedules of one line, beside a rate: none is a seed of another."""
+    rates = "[0.1, {name: step, base: 0.1, every: 2, factor: 0.5}, {name: cosine, base: 0.3, steps: 20}]"
+    runs = list(fredsim.sweep(small_yaml, [f"sweep={{server.lr: {rates}}}", "iterations=20"]))
+    (table,) = plot(runs, Path("x.png"), "ends", Options(x="server.lr", by=["server.name"])).tables
+    ends = [run.metrics["validation_error"].iloc[-1] for run in runs]
+    assert sorted((row["runs"], row["final validation_error"]) for row in table.rows) == sorted(
+        (1, end) for end in ends
+    )
+    assert [row["server.lr"] for row in table.rows].count(None) == 2

@@ -18,6 +18,7 @@ from fredsim.show.plots import Options, plot
 from fredsim.show.plots.drawing import Drawing
 from fredsim.show.plots.figure import ShownFigure, _add_title, balanced
 from fredsim.show.plots.hidden_lines import tell_apart
+from fredsim.show.plots.kinds import waits
 from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.titles.costs import Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of, is_fresh
@@ -84,6 +85,15 @@ def test_what_has_no_staleness(server: Mapping[str, Any], stages: Mapping[str, A
     assert is_fresh(Fake(server, 4, stages).config) is fresh
 
 
+def test_one_client_has_no_staleness() -> None:
+    """With any server: synchronous SGD is no reference then."""
+    lines = lines_of(sync=Fake(SYNC, 1), a=Fake(ASGD, 1), b=Fake(ASGD, 1))
+    field = field_of(lines, "iterations")
+    assert (list(field.compared), field.references) == (["sync", "a", "b"], {})
+    several = lines_of(one=Fake(ASGD, 1), a=Fake(ASGD, 2), b=Fake(ASGD, 4))
+    assert field_of(several, "iterations").references == {"one": "without staleness"}
+
+
 def test_a_pipeline_without_delays_has_no_staleness() -> None:
     for delay, fresh in (
         ({"forward": 0}, True),
@@ -113,6 +123,14 @@ def test_the_reference_is_named_after_those_ahead() -> None:
     assert shortened("Fewest bytes at λ = 64: a (2 GB)", 24) == "Fewest bytes at λ = 64:\na (2 GB)"
     assert shortened("Ahead: a, α = 0.02 and b, α = 0.02", 22) == "Ahead: a, α = 0.02\nand b, α = 0.02"
     assert shortened("x" * 30, 12) == f"{'x' * 11}…"
+
+
+def test_an_answer_says_what_only_the_compared_lines_have_in_common() -> None:
+    """Such as their server, where another one is a reference: nobody else says whose rate is ahead."""
+    lines = lines_of(a=Fake(ASGD, 4), b=Fake(ASGD, 4), sync=Fake(SYNC, 4))
+    names = {"a": "ASGD, α = 0.1", "b": "ASGD, α = 0.2", "sync": "Sync, α = 0.1"}
+    answer = leaders([{"a": 0.2, "b": 0.3, "sync": 0.1}], names, fields=[field_of(lines, "iterations")])
+    assert answer == "Ahead: ASGD, α = 0.1 (0.2); next: ASGD, α = 0.2 (0.3); without staleness: Sync, α = 0.1 (0.1)"
 
 
 def test_an_answer_of_two_lines_stands_below_the_title(tmp_path: Path) -> None:
@@ -239,6 +257,67 @@ def test_lines_upon_one_another_are_dashed(made: Sequence[Result], drawn: list[F
     styles = {str(line.get_label()): line.get_linestyle() for line in drawn[0].axes[0].lines}
     assert styles == {"ASGD": "-", "SASGD": "--", "FASGD": "-"}
     tell_apart([], [])
+
+
+def test_lines_that_coincide_are_in_a_tie(made: Sequence[Result], drawn: list[Figure]) -> None:
+    """They are drawn once; none of them is ahead of another."""
+    for run, last in zip(made, (0.1, 0.1, 0.6), strict=True):
+        run.metrics["validation_error"] = np.linspace(0.9, last, ROWS)
+        run.metrics["bytes_pushed"], run.metrics["bytes_fetched"] = np.arange(ROWS) * 1000, 0
+    assert plot(made, Path("x.png")).answer == "Ahead: ASGD and SASGD (0.1 each)"
+    assert [line.get_label() for line in drawn[0].axes[0].lines] == ["ASGD", "FASGD"]
+    answer = "Fewest bytes within 10 % of the lowest: ASGD and SASGD (5 kB, 0.1 each)"
+    assert plot(made, Path("x.png"), "ends").answer == answer
+    assert plot(made, Path("x.png"), options=Options(x="bytes")).answer.endswith(": ASGD and SASGD (5 kB each)")
+    for run in made:
+        run.metrics["validation_error"] = 0.5
+    assert plot(made, Path("x.png")).answer == "Equal: ASGD, SASGD and FASGD (0.5 each)"
+
+
+def test_ties_of_bytes_and_of_time(made: Sequence[Result]) -> None:
+    """Who makes the fewest copies, and who computes for most of the time, may be several."""
+    for run, size in zip(made, (1000, 500, 500), strict=True):
+        run.metrics["bytes_pushed"], run.metrics["bytes_fetched"] = np.arange(ROWS) * size, 0
+    answer = "Fewest bytes: SASGD and FASGD, 50 % of those of ASGD"
+    assert plot(made, Path("x.png"), "copies").answer == answer
+    assert plot(made[1:], Path("x.png"), "copies").answer == ""
+    bars = [{"line": name, "computing": share} for name, share in (("a", 0.25), ("b", 0.5), ("c", 0.5))]
+    assert waits._answer(bars) == "Computing most: b and c (50 %); least: a (25 %)"
+    assert waits._answer(bars[1:]) == "Computing: b and c (50 %)"
+    assert waits._answer(bars[:1]) == "Computing: a (25 %)"
+
+
+def test_a_run_that_diverged_stands_where_it_is_worst(made: Sequence[Result], drawn: list[Figure]) -> None:
+    """If its last value is not finite: at the lower edge where more is better."""
+    for run in made:
+        run.summary["status"] = "diverged"
+        run.metrics.loc[ROWS - 1, "validation_error"] = math.inf
+    for larger, edge in ((False, 1.0), (True, 0.0)):
+        for run in made:
+            run.summary["larger_is_better"] = ["validation_error"] if larger else []
+        for kind in ("curves", "ends"):
+            plot(made, Path("x.png"), kind)
+            axes = drawn[-1].axes[0]
+            crosses = [line for line in axes.lines if line.get_marker() == "x"]
+            assert {float(np.asarray(cross.get_ydata())[0]) for cross in crosses} == {edge}
+            assert all(cross.get_transform() == axes.get_xaxis_transform() for cross in crosses)
+
+
+def test_points_of_one_colour_have_different_markers(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Nothing joins them, whose dashes could tell them apart; and one that lies upon another is the smaller."""
+    words = ["sweep={server.lr: [0.1, 0.2, 0.3], server.name: [asgd, sasgd, adagrad]}", "iterations=2"]
+    runs = list(fredsim.sweep(small_yaml, words))
+    for number, run in enumerate(runs):
+        run.metrics["validation_error"] = 0.1 * max(1, number) + 1e-6 * number
+    plot(runs, Path("x.png"), "ends")
+    points = [line for line in drawn[0].axes[0].lines if len(np.asarray(line.get_xdata())) == 1]
+    assert len({(line.get_color(), line.get_marker()) for line in points}) == len(runs) == len(points)
+    first, second, *others = (line.get_markersize() for line in points)
+    assert first > second + 2
+    assert {second} == {*others}
+    plot(runs[:2], Path("x.png"), "ends", Options(x="clients.sampling", by=["server.name"]))  # words
+    first, second = (line.get_markersize() for line in drawn[1].axes[0].lines[:2])
+    assert first > second + 2
 
 
 def test_lines_that_grow_by_many_decades_leave_the_panel(made: Sequence[Result], drawn: list[Figure]) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from fredsim.show.plots import Options, labels, plot
 from fredsim.show.plots.groups import group
 from fredsim.show.plots.legends import _heading
 from fredsim.show.plots.titles.subjects import common_server
+from fredsim.show.plots.words import words
 from fredsim.show.tables import write_files
 
 GOAL = 0.5
@@ -76,6 +79,9 @@ def test_a_matrix_and_ends_of_runs_that_stop_at_a_value(stopped: list[Result]) -
     ends = plot(stopped, Path("x.png"), "ends", Options(x="server.name"))
     assert ends.question == "How does validation error depend on server?"
     assert ends.answer == "All runs stop at 0.5, so their ends do not tell who is ahead"
+    against = plot(stopped, Path("x.png"), "ends")
+    assert against.question == "How does validation error depend on the bytes pushed and fetched?"
+    assert against.answer == ends.answer
 
 
 def test_a_probe_is_judged_by_what_is_drawn(small_yaml: Path, drawn: list[Figure]) -> None:
@@ -133,6 +139,31 @@ def test_a_table_calls_lines_as_the_figure_does(small_yaml: Path, drawn: list[Fi
     found = [{(row["line"], row["server.name"]) for row in one.rows} for one in (table, table.named)]
     assert found[0] == {("ASGD", "asgd"), ("aggregate 2", "sync"), ("aggregate 4", "sync")}
     assert found[1] == {("ASGD", "ASGD"), ("2 gradients a round", "Sync"), ("4 gradients a round", "Sync")}
+
+
+def test_lists_and_commas_are_named_whole(small_yaml: Path, drawn: list[Figure]) -> None:
+    """A comma within a value ends no part of a name: what all have in common are whole values."""
+    results = list(fredsim.sweep(small_yaml, ["sweep={model.hidden: [[6, 4], [3, 4], [8, 4]]}"]))
+    for run in results:
+        run.metrics["validation_error"] = 1 / run.config["model"]["hidden"][0]
+    assert plot(results, Path("x.png")).answer == "Ahead: hidden [8,4] (0.125); next: hidden [6,4] (0.1667)"
+    assert [text.get_text() for text in legend_of(drawn[0]).get_texts()] == ["[8,4]", "[6,4]", "[3,4]"]
+    assert legend_of(drawn[0]).get_title().get_text() == "ASGD, hidden layers (best first)"
+    rows = plot(results, Path("x.png"), "matrix").tables[0].rows
+    assert [row["line"] for row in rows] == ["ASGD, hidden [6,4]", "ASGD, hidden [3,4]", "ASGD, hidden [8,4]"]
+    assert words("problem.text", "a,  b, c") == "text a,b,c"
+
+
+def test_texts_like_numbers_are_no_seeds_of_numbers() -> None:
+    """They are other values, and so other lines."""
+    texts: list[Any] = ["1", 1, "2.50", 2.5, "nan", "one"]
+    runs: Any = [
+        SimpleNamespace(has_ended=False, config={"server": {"name": "asgd"}, "problem": {"text": text}})
+        for text in texts
+    ]
+    (panel,) = group(runs, None, None)
+    names = ["ASGD, text '1'", "ASGD, text 1", "ASGD, text '2.50'", "ASGD, text 2.5", "ASGD, text 'nan'"]
+    assert [line.label for line in panel.lines] == [*names, "ASGD, text one"]
 
 
 def test_a_line_with_a_gate_is_named_by_it(small_yaml: Path) -> None:

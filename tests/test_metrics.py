@@ -58,6 +58,9 @@ def masked(output, y):
 def nothing(output, y):
     return None
 
+def größe(output, y):
+    return 1.0
+
 def nan(output, y):
     return float("nan")
 
@@ -326,6 +329,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "twice": (metrics("top5", "top5"), "metrics has 'top5' twice"),
     "the same column": (metrics("mine:largest", {"name": "mine:apart", "column": "largest"}), "has 'largest' twice"),
     "a column of every run": (metrics("mine:time"), "would have the column 'time', which is taken"),
+    "a column that no file has": (metrics("mine:größe"), "column 'größe', which has not the letters"),
     "no such function": (metrics("mine:gone"), "has no 'gone'"),
     "no such argument": (metrics({"name": "mine:largest", "time": 2}), "metrics.0.time: unknown key"),
     "of no classes": (metrics("top5") | {"loss": "mse"}, "top5 is of classes, and loss mse is not"),

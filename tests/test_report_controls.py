@@ -798,3 +798,75 @@ def test_what_coincides_is_said_once(page: Any) -> None:
       return findAll(".together span[title]", box).map((one) => one.textContent);
     }""")
     assert said == ["a,b", "c,d"]
+
+
+MANY = ["asgd", "sasgd", "fasgd", "bfasgd", "adagrad", "adam", "rmsprop", "nadam", "sync", "ternary_sync"]
+
+
+def test_more_values_than_colours_have_dashes(browser: Any, tmp_path: Path) -> None:
+    """Each line has a look of its own, at first and where lines are coloured by a key of so many values."""
+    data = {
+        "name": "many", "iterations": 4, "data": {"name": "digits"}, "model": {"hidden": []}, "backend": "numpy",
+        "clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.01}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    results = fredsim.sweep(data, [f"sweep={{server.name: [{', '.join(MANY)}]}}"], out=tmp_path / "out")
+    assert not results.failures
+    results.report(tmp_path / "report.html")
+    page, said, asked = opened(browser, tmp_path / "report.html", 1280)
+    look = "one => [one.getAttribute('stroke'), one.getAttribute('stroke-dasharray')].join()"
+    for choice in (None, "server.name"):
+        if choice is not None:
+            page.locator("#colour").select_option(label=choice)
+        looks = page.evaluate(f"findAll('.legend .mark line').map({look})")
+        assert len(looks) == len({*looks}) == len(MANY)
+        drawn = "one => [one.line.color, one.line.dash].join()"
+        lines = "document.getElementById('curves-0').data.filter(({ meta }) => meta.is === 'line')"
+        until(page, f"new Set({lines}.map({drawn})).size === {lines}.length")
+        assert page.evaluate(f"{lines}.length") > 1  # some coincide
+    page.close()
+    assert not said
+    assert asked == [(tmp_path / "report.html").absolute().as_uri()]
+
+
+LARGE = """
+import numpy as np
+
+class Large:
+    def __init__(self, label=""):
+        pass
+
+    def initial(self, rng):
+        return np.ones(20_000, np.float32)
+
+    def gradient(self, params, draw):
+        return params
+
+    def evaluate(self, params):
+        return {"loss": float(params[0])}
+"""
+
+
+@pytest.mark.usefixtures("small_yaml")
+def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
+    """On every axis of the scatter; and nothing is in the console, as the page's policy stops nothing."""
+    Path("large.py").write_text(LARGE, encoding="utf-8")
+    data = {
+        "name": "texts", "iterations": 4, "problem": {"name": "large:Large"}, "clients": {"count": 2},
+        "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    results = fredsim.sweep(data, ["sweep={problem.label: ['$x_1$', '<b>'], iterations: [2, 4]}"], out="out")
+    assert not results.failures
+    results.report("report.html")
+    page, said, _ = opened(browser, Path("report.html"), 1280)
+    found = {}
+    for axis, column in (("x", "problem.label"), ("y", "bytes pushed")):
+        page.locator(f"#scatter-{axis}").select_option(label=column)
+        settled(page)
+        found[axis] = page.evaluate(f"findAll('#scatter .{axis}tick text').map((one) => one.textContent)")
+    assert {*found["x"]} == {"$x_1$", "<b>"}
+    numbers = sorted(float(text.replace("\u2212", "-")) for text in found["y"])
+    assert len(numbers) > 2
+    sizes = [run.summary["bytes_pushed"] for run in results]
+    assert 0.9 * min(sizes) < numbers[0] < numbers[-1] < 1.1 * max(sizes)
+    page.close()
+    assert not said

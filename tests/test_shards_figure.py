@@ -16,6 +16,7 @@ from fredsim.data.datasets import data_root, load_dataset
 from fredsim.runs.folder import label_counts as label_counts_module
 from fredsim.runs.folder.label_counts import label_counts
 from fredsim.runs.folder.results import Result
+from fredsim.show.plots import draw
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -110,7 +111,7 @@ LOSSES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 def test_labels_that_a_loss_makes_fit(
     loss: Any, change: Callable[[Any], Any], keys: dict[str, Any], simulate: Callable[..., Result]
 ) -> None:
-    """Those of the digits in the same order, some of them negative: clients hold the same rows."""
+    """Those of the digits in the same order, some of them negative: clients hold the same rows, as the axis says."""
     digits = load_dataset("digits", None, None, data_root())
     x, y = (np.concatenate([getattr(part, a) for part in (digits.train, digits.validation)]) for a in "xy")
     np.savez("some.npz", x_train=x, y_train=change(y), x_test=digits.test.x, y_test=change(digits.test.y))
@@ -122,6 +123,10 @@ def test_labels_that_a_loss_makes_fit(
     held = label_counts(result)
     assert held.labels.tolist() == change(np.arange(10)).tolist()
     assert held.counts.tolist() == counts_of(partition, 8, result.config["seed"]).tolist()
+    axes = draw([result], "shards")[0].axes[0]
+    rows = [row for row in axes.get_yticks() if 0 <= row <= 9]
+    texts = [axes.yaxis.get_major_formatter()(row).replace("\u2212", "-") for row in rows]
+    assert [int(text) for text in texts] == [change(np.arange(10))[int(row)] for row in rows]
 
 
 def test_what_does_not_go_with_it(small_yaml: Path, command: Command, refused: Refused, drawn: list[Figure]) -> None:

@@ -24,6 +24,7 @@ __all__ = [
 TOP = re.compile(r"top([1-9]\d{0,3})")
 PER_CLASS = re.compile(r"error_class_(0|[1-9]\d*)")
 KNOWN = ("top5", "perplexity", "per_class")
+COLUMN, LONGEST = "[A-Za-z_][A-Za-z_0-9]*", 100  # the name of a column
 #: The names of other columns of metrics.csv and runs.csv, where an experiment's key may be one.
 RESERVED = frozenset({
     "iteration", "timestamp", "time", "train_loss", "validation_loss", "validation_error", "potential_pushes", "pushes",
@@ -40,7 +41,7 @@ class OneMetric(PluginChoice):
 
     name: Annotated[Printable, Field(examples=["top5"])]
     """`top5`, `perplexity`, `per_class`, or a function of yours, as package.module:function."""
-    column: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z_0-9]*$", max_length=100, examples=["r2"])] = None
+    column: Annotated[str | None, Field(pattern=f"^{COLUMN}$", max_length=LONGEST, examples=["r2"])] = None
     """The name of the column of your own function; null: that of the function."""
     larger_is_better: Annotated[bool, Field(examples=[True])] = False
     """Whether more is better in what your own function returns: `until` and `reach` then wait for at least their value,
@@ -55,9 +56,9 @@ class OneMetric(PluginChoice):
                 raise ValueError(f"is {shown(self.name)}{nearest(self.name, KNOWN)} (known: {known})")
             if options := [*self.hyper, *(key for key in ("column", "larger_is_better") if getattr(self, key))]:
                 raise ValueError(f"{self.name} has the option {options[0]!r}; it takes none")
-        elif is_taken(self.own_column):
+        elif fault := _fault_of_column(self.own_column):
             remedy = f"give the metric another, as {{name: {self.name}, column: …}}"
-            raise ValueError(f"{self.name} would have the column {self.own_column!r}, which is taken: {remedy}")
+            raise ValueError(f"{self.name} would have the column {self.own_column!r}, which {fault}: {remedy}")
         return self
 
     @property
@@ -89,6 +90,13 @@ class OneMetric(PluginChoice):
         data = serialize(self)
         data = {key: data[key] for key in data if key in self.hyper or data[key] not in (None, False)}
         return self.name if len(data) == 1 else data
+
+
+def _fault_of_column(name: str) -> str:
+    """Return what is wrong with the name of a column, which may be that of a function; "" if nothing is."""
+    if not re.fullmatch(COLUMN, name) or len(name) > LONGEST:
+        return f"has not the letters, digits and _ of a column, {LONGEST} at most"
+    return "is taken" if is_taken(name) else ""
 
 
 Name = Literal["top5", "perplexity", "per_class"] | Annotated[str, Field(pattern="^top[1-9][0-9]*$|:")]

@@ -30,6 +30,7 @@ __all__ = [
     "mark_diverged",
     "marker_notes",
     "quantity_text",
+    "worst_edge",
     "x_of",
 ]
 
@@ -83,7 +84,7 @@ class Kind:
     shows: str = ""
 
 
-def marker_notes(runs: Iterable[Result], sources: Collection[str], place: str = "at the upper edge") -> list[str]:
+def marker_notes(runs: Iterable[Result], sources: Collection[str], place: str) -> list[str]:
     """Return the sentences of a caption about crosses (runs that diverged) and circles (published points).
 
     `place`: where the cross of a run stands whose last value is not finite.
@@ -97,10 +98,17 @@ def marker_notes(runs: Iterable[Result], sources: Collection[str], place: str = 
     return [*crosses, *published]
 
 
-def mark_diverged(axes: Axes, x: float, y: float, colour: str) -> None:
-    """Draw a cross where a run that diverged ended, at the upper edge if y is not finite."""
-    edge: dict[str, Any] = {} if drawable(y) else {"transform": axes.get_xaxis_transform()}
-    axes.plot(x, y if drawable(y) else 1.0, "x", color=colour, markersize=7, clip_on=False, **edge)
+def worst_edge(runs: Iterable[Result], y: str) -> str:
+    """Return at which edge of a panel the crosses of runs stand whose last value is not finite: where y is worst."""
+    return "at the lower edge" if any(run.larger_is_better(y) for run in runs) else "at the upper edge"
+
+
+def mark_diverged(axes: Axes, at: tuple[float, float], colour: str, edge: str) -> None:
+    """Draw a cross where a run that diverged ended, (x, y); at the `edge` (`worst_edge`) if y is not finite."""
+    x, y = at
+    of_panel: dict[str, Any] = {} if drawable(y) else {"transform": axes.get_xaxis_transform()}
+    place = y if drawable(y) else float(edge == "at the upper edge")
+    axes.plot(x, place, "x", color=colour, markersize=7, clip_on=False, **of_panel)
 
 
 def available_y(results: Sequence[Result]) -> list[str]:

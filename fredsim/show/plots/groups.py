@@ -14,7 +14,9 @@ from fredsim.show.colours import PALETTE
 from fredsim.show.distinct import of_bits
 from fredsim.show.plots.words import NO_NOISE, owners, words
 
-__all__ = ["Flat", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "single_panel"]
+__all__ = [
+    "DASHES", "Flat", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "single_panel",
+]  # fmt: skip
 
 DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
 

@@ -67,7 +67,7 @@ def tell_apart(grid: Sequence[Axes], drawn: Sequence[Mapping[str, Line2D]]) -> N
         depth, count = min(depth, MOST - 1), min(count, MOST)
         length = PERIOD * (count - depth) / count
         for line in (lines[label] for lines in drawn if label in lines):
-            if depth:
+            if depth and line.get_linestyle() == "-":
                 line.set_linestyle((0.0, (length, PERIOD - length)))
             if count > 1 and line.get_marker() not in {"None", "", " ", None}:
                 line.set_markersize(line.get_markersize() + LARGER * (count - 1 - depth))
@@ -79,13 +79,16 @@ def _groups(axes: Axes, lines: Mapping[str, Line2D]) -> list[list[str]]:
     points = {
         label: axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float))
         for label, line in lines.items()
-        if line.get_linestyle() == "-"
+        if line.get_linestyle() == "-" or _is_points(line)
     }
+    apart = {label for label, line in lines.items() if _is_points(line)}
     inch = figure_of(axes).dpi
     known = {label: at[np.isfinite(at).all(axis=1)] * 72 / inch for label, at in points.items()}
     groups: list[list[str]] = []
     for label, at in known.items():
-        near = next((group for group in groups if any(_hides(at, known[other]) for other in group)), None)
+        near = next(
+            (one for one in groups if any(_hides(at, known[two], points={label, two} <= apart) for two in one)), None
+        )
         if near is None:
             groups.append([label])
         else:
@@ -93,8 +96,18 @@ def _groups(axes: Axes, lines: Mapping[str, Line2D]) -> list[list[str]]:
     return [group for group in groups if len(group) > 1]
 
 
-def _hides(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    """Return whether two lines, arrays (n, 2) of points, lie upon one another for most of the width they share."""
+def _is_points(line: Line2D) -> bool:
+    """Return whether nothing joins the points of a line, which is one alone, or words of an axis."""
+    return len(np.asarray(line.get_xdata())) == 1 or line.get_linestyle() == "None"
+
+
+def _hides(one: NDArray[np.float64], other: NDArray[np.float64], *, points: bool) -> bool:
+    """Return whether two lines, arrays (n, 2) of points, lie upon one another for most of the width they share.
+
+    Of `points` that nothing joins, return whether one lies upon another.
+    """
+    if points:
+        return bool((np.abs(one[:, None] - other).max(axis=2, initial=0) < NEAR).any())
     if len(one) < 2 or len(other) < 2:
         return False
     low, high = max(one[0, 0], other[0, 0]), min(one[-1, 0], other[-1, 0])

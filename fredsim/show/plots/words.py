@@ -147,7 +147,12 @@ def words(key: str, value: Any) -> str:
     """Return a value with the key's symbol or last part before it; for a key `….name`, the value alone.
 
     Two parts of a clock can have the same distribution, so the name of the part is put before that of a distribution.
+    The words of a list, or of a text with commas, have no comma with a space: that stands between the parts of a label.
     """
+    return re.sub(r",\s+", ",", _words(key, value))
+
+
+def _words(key: str, value: Any) -> str:
     if key == "average.name":
         return "no average" if value in {None, "none"} else f"{value} average"
     gate, name = _stem(key)
@@ -159,7 +164,16 @@ def words(key: str, value: Any) -> str:
         return f"{gate}no {name}"
     if value is True:
         return f"{gate}{name}"
-    return f"{SYMBOLS[key]} = {given(value)}" if key in SYMBOLS else f"{gate}{name} {given(value)}"
+    text = f"'{value}'" if isinstance(value, str) and _is_number(value) else given(value)  # '1' is another value than 1
+    return f"{SYMBOLS[key]} = {text}" if key in SYMBOLS else f"{gate}{name} {text}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _stem(key: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import MOST, coinciding, merged_names, tell_apart
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.curve_titles import MANY
+from fredsim.show.plots.titles.questions import equals
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 
@@ -59,20 +60,25 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     subject = subject_of([panel])
     made = {row["line"]: row["bytes"] for row in rows if row["line"] in same}
     order = sorted(made, key=lambda label: -made[label])
-    ended = {line.label for line in lines if final_middle(line.runs, default_y(line.runs)) is not None}
-    ahead = [label for label in order if label in ended]
-    answer = ""
-    if len(ahead) > 1 and made[ahead[0]]:
-        most, fewest = ahead[0], ahead[-1]
-        share = f"{number(100 * made[fewest] / made[most], 3)} % of those of {subject.full[most]}"
-        answer = f"Fewest bytes: {subject.full[fewest]}, {share}"
     return Drawing(
-        text, [Table(rows)], question="What share of pushes and fetches passes the gates?", answer=answer, order=order,
-        merged=merged_names(same, subject.entries), first="most bytes first", better="↓ fewer copies",
+        text, [Table(rows)], question="What share of pushes and fetches passes the gates?",
+        answer=_answer(panel, rows, subject.full), order=order, merged=merged_names(same, subject.entries),
+        first="most bytes first", better="↓ fewer copies",
     )  # fmt: skip
 
 
 KIND = Kind(draw, axes=2)
+
+
+def _answer(panel: Panel, rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
+    """Return which lines of those that did not diverge made the fewest bytes, and what share of the most."""
+    ended = {line.label for line in panel.lines if final_middle(line.runs, default_y(line.runs)) is not None}
+    made = {row["line"]: row["bytes"] for row in rows if row["line"] in ended}
+    if len(set(made.values())) < 2:
+        return ""
+    least, most = min(made.values()), max(made, key=made.__getitem__)
+    fewest = equals([names[label] for label, size in made.items() if size == least], len(made))
+    return f"Fewest bytes: {fewest}, {number(100 * least / made[most], 3)} % of those of {names[most]}"
 
 
 def _told_apart(

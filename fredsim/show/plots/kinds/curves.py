@@ -30,6 +30,7 @@ from fredsim.show.plots.drawing import (
     mark_diverged,
     marker_notes,
     quantity_text,
+    worst_edge,
     x_of,
 )
 from fredsim.show.plots.finals import final_values, first_x, goal_of, note_diverged, tabulated
@@ -93,7 +94,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
     circles = [source for source, shown in sources.items() if shown]
-    text = " ".join([*caption, *marker_notes(marked, circles), *([scale] if scale else [])])
+    text = " ".join([*caption, *marker_notes(marked, circles, worst_edge(runs, y)), *([scale] if scale else [])])
     drawing = titled(Drawing(text, tables, bool(circles)), panels, shapes, same, x, y, name)
     return replace(drawing, named=name_lines(grid, panels, seen, drawing, options))
 
@@ -193,7 +194,7 @@ def _draw(axes: Axes, line: Line, shape: Shape, top: float, edge: float | None) 
 def _mark_ends(
     axes: Axes, line: Line, columns: tuple[str, str], unit: float, limits: tuple[float, float]
 ) -> Iterator[Result]:
-    """Draw a cross where a run diverged, at the upper edge if its line has left the panel by then; yield such runs.
+    """Draw a cross where a run diverged, at an edge if its line has left the panel by then; yield such runs.
 
     `limits`: the largest y of lines, and where the x axis ends. A run that diverged after that has no cross.
     """
@@ -202,7 +203,7 @@ def _mark_ends(
         last = run.metrics.iloc[-1:]
         if run.has_diverged and (at := float(x_of(last, x).iloc[0]) / unit) <= stop:
             value = float(last[y].iloc[0])
-            mark_diverged(axes, at, value if value <= top else math.inf, line.colour)
+            mark_diverged(axes, (at, value if value <= top else math.inf), line.colour, worst_edge([run], y))
             yield run
 
 

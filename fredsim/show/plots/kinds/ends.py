@@ -26,9 +26,10 @@ from fredsim.show.plots.drawing import (
     label_of,
     mark_diverged,
     marker_notes,
+    worst_edge,
 )
 from fredsim.show.plots.finals import cost, final_middle, note_costs, note_diverged, tabulated
-from fredsim.show.plots.groups import Line, Panel, flat_config, labels
+from fredsim.show.plots.groups import DASHES, Line, Panel, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
@@ -42,6 +43,7 @@ DECADE = 10  # the x axis is logarithmic if its largest value is more than so ma
 TICKS = 8  # the most swept values that have a tick each
 LETTERS = 11  # of the labels of ticks, per inch
 PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
+MARKERS = dict(zip(DASHES, "osDv", strict=True))  # of points, which no dash tells from others of their colour
 Place = Callable[[float | str], float]  # where a point's x is on the axis
 
 
@@ -150,7 +152,7 @@ def _publish(
 
 
 def _points(line: Line, options: Options) -> list[Point]:
-    """Return a line's points, ordered by x if it is a number."""
+    """Return a line's points, ordered by x if it is a number; of mappings in the place of x each has its own."""
     groups: dict[str, tuple[Any, list[Result]]] = {}
     for run in line.runs:
         flat = flat_config(run)
@@ -160,7 +162,7 @@ def _points(line: Line, options: Options) -> list[Point]:
             x = flat.get(options.axis)
             if isinstance(x, bool) or not isinstance(x, int | float | None):
                 x = str(x).lower() if isinstance(x, bool) else str(x)
-            key = repr(x)
+            key = repr((x, {key: value for key, value in flat.items() if key.startswith(f"{options.axis}.")}))
         groups.setdefault(key, (x, []))[1].append(run)
     of = options.x or "bytes"
     points = [Point(cost(runs, of) if options.axis is None else x, runs, options.y) for x, runs in groups.values()]
@@ -203,7 +205,8 @@ def _draw(
             for run in point.runs:
                 if run.has_diverged:
                     last = float(run.metrics[options.y].iloc[-1])
-                    mark_diverged(axes, x, last if last <= top else math.inf, line.colour)
+                    end = x, last if last <= top else math.inf
+                    mark_diverged(axes, end, line.colour, worst_edge([run], options.y))
     if not shown:
         return None
     drawn = [min(middle, top) for _, middle, _ in shown]
@@ -218,7 +221,7 @@ def _draw(
         [low, high] if any(len(finals) > 1 for _, _, finals in shown) else None,
         color=line.colour,
         linestyle=line.dash if joined else "",
-        marker="o",
+        marker=MARKERS.get(line.dash, "o"),
         markersize=3.5,
         capsize=2,
         label=line.label,
@@ -238,7 +241,8 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
         parts += note_costs(groups, name.capitalize()) if options.axis is None else []
     if any(point.x is None for point in points):
         parts.append("Dotted: runs that have no such value.")
-    return " ".join([*parts, *marker_notes((run for point in points for run in point.runs), sources)])
+    runs = [run for point in points for run in point.runs]
+    return " ".join([*parts, *marker_notes(runs, sources, worst_edge(runs, options.y))])
 
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
+from matplotlib.ticker import FuncFormatter
 
 from fredsim.runs.folder.label_counts import LabelCounts, label_counts
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import MINUS, number
 from fredsim.show.tables import Table
 
 __all__ = ["KIND", "summary_row"]
@@ -48,6 +50,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_ylabel("label")
         plain_numbers(axes, "x", whole=True)
         plain_numbers(axes, "y", whole=True)
+        axes.yaxis.set_major_formatter(FuncFormatter(partial(_label_of_row, held)))
     if any(small):
         for size in dict.fromkeys(max(1, round(most * share)) for share in SIZES):  # in the legend
             style: dict[str, Any] = {
@@ -70,6 +73,11 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 
 
 KIND = Kind(draw, panels=("data", "clients.count", "clients.partition"), beside=True)
+
+
+def _label_of_row(held: LabelCounts, row: float, _: int | None = None) -> str:
+    """Return the label of a row: labels are any integers, with gaps, or below 0 where they do not count."""
+    return str(held.labels[round(row)]).replace("-", MINUS) if 0 <= round(row) < len(held.labels) else ""
 
 
 def _area(axes: Axes, held: LabelCounts) -> float:

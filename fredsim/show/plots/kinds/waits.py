@@ -15,6 +15,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.spans import COLOURS, STATES, shares, spans_of, window_of
 from fredsim.show.plots.styles import style_of
+from fredsim.show.plots.titles.questions import equals
 from fredsim.show.tables import Table
 
 __all__ = ["KIND", "add_state_labels", "bar_style", "time_caption", "time_row"]
@@ -62,10 +63,14 @@ KIND = Kind(draw, beside=True, shows="events")
 
 
 def _answer(bars: Sequence[dict[str, Any]]) -> str:
-    """Return who computes for most of the time, and who for least."""
-    order = sorted(bars, key=lambda bar: -float(bar["computing"]))
-    texts = [f"{_name(bar)} ({number(100 * float(bar['computing']), 3)} %)" for bar in order]
-    return f"Computing most: {texts[0]}; least: {texts[-1]}" if len(bars) > 1 else f"Computing: {texts[0]}"
+    """Return who computes for most of the time, and who for least; several in a tie."""
+    names: dict[float, list[str]] = {}
+    for bar in bars:
+        names.setdefault(float(bar["computing"]), []).append(_name(bar))
+    most, least = (
+        f"{equals(names[share], len(bars))} ({number(100 * share, 3)} %)" for share in (max(names), min(names))
+    )
+    return f"Computing most: {most}; least: {least}" if len(names) > 1 else f"Computing: {most}"
 
 
 def bar_style(state: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import most_wins, own_parts
+from fredsim.show.plots.titles.questions import equals, most_wins, own_parts
 
 __all__ = ["FEWEST", "NEAR_TEXT", "Cost", "cheapest", "limit_of"]
 
@@ -56,6 +56,10 @@ def cheapest(
     texts = [
         f"{best.name if alone else called[label]} ({amount(best.cost)}, {number(best.value)})" for label, best in order
     ]
+    tied = [label for label, cost in order if cost[:2] == order[0][1][:2]]
+    if len(tied) > 1:
+        some = equals([called[label] for label in tied], len(order))
+        return f"{start}: {some} ({amount(order[0][1].cost)}, {number(order[0][1].value)} each)"
     text = f"{start}: {texts[0]}"
     lowest = min((cost for costs in panels for cost in costs.items()), key=lambda one: _lowest(one[1]).value)
     least = _lowest(lowest[1])

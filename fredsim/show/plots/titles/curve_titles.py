@@ -64,7 +64,7 @@ def titled(
     if (goal := goal_of((run for panel in panels for run in panel.runs), y)) is not None:
         return _titled_to_goal(drawing, panels, same, x, y, goal)
     subject, label = subject_of(panels), single(panels)
-    lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
+    lines = [{line.label: line.runs for line in panel.lines} for panel in panels]  # those that coincide are in a tie
     ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
     finals = [{one: math.nan if middle is None else middle for one, middle in some.items()} for some in ends]
     fields = [field_of(some, x) for some in lines]
@@ -78,12 +78,12 @@ def titled(
         question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {FEWEST[x]}?"
         answer = _first_there(shapes, finals, fields, subject.full, unit)
     elif directed and subject.keys == {COUNT}:
-        question, answer = _of_counts(panels, finals, same, (y, when), largest=largest)
+        question, answer = _of_counts(panels, finals, (y, when), largest=largest)
     elif directed:
         answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
-    order, merged = ranked(finals, largest=largest), merged_names(same, subject.entries)
-    if len(lines) == 1 and len(lines[0]) > MANY and answer and _overlap(lines[0], fields[0], order, y):
+    order, merged = ranked(_drawn(finals, same), largest=largest), merged_names(same, subject.entries)
+    if len(lines) == 1 and len(order) > MANY and answer and _overlap(lines[0], fields[0], order, y):
         note = "The best two that are compared end in ranges that overlap."
         drawing = replace(drawing, caption=f"{drawing.caption} {note}")
     return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
@@ -94,7 +94,7 @@ def _titled_to_goal(
 ) -> Drawing:
     """Return a drawing of runs that stop at a value of y with its question and answer: which line is there first."""
     subject, label = subject_of(panels), single(panels)
-    lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
+    lines = [{line.label: line.runs for line in panel.lines} for panel in panels]
     times = [{one: median(first_x(run, x, y, goal) for run in runs) for one, runs in some.items()} for some in lines]
     finite = [time for found in times for time in found.values() if math.isfinite(time)]
     unit, name = axis_unit(x, max(finite, default=0.0))
@@ -106,9 +106,15 @@ def _titled_to_goal(
         question = which_is_first(subject, y, goal)
         answer = leaders(scaled, subject.full, f" {name or x}", fields=[field_of(some, x) for some in lines])
     return replace(
-        drawing, question=question, answer=answer, order=ranked(times), merged=merged_names(same, subject.entries),
+        drawing, question=question, answer=answer, order=ranked(_drawn(times, same)),
+        merged=merged_names(same, subject.entries),
         better="← less is better" if x == "bytes" else "← sooner is better",
     )  # fmt: skip
+
+
+def _drawn(values: Sequence[Mapping[str, float]], same: Mapping[str, Sequence[str]]) -> list[dict[str, float]]:
+    """Return the values of the lines that are drawn: of those that coincide, the first one's."""
+    return [{label: value for label, value in found.items() if label in same} for found in values]
 
 
 def _first_there(
@@ -134,15 +140,13 @@ def _first_there(
 
 
 def _of_counts(
-    panels: Sequence[Panel], finals: Sequence[Mapping[str, float]], same: Mapping[str, Sequence[str]],
-    what: tuple[str, str], *, largest: bool,
+    panels: Sequence[Panel], finals: Sequence[Mapping[str, float]], what: tuple[str, str], *, largest: bool
 ) -> tuple[str, str]:  # fmt: skip
     """Return the question and the answer of lines that differ in λ alone: which panel copes with the most clients."""
     y, when = what
-    drawn = {one: first for first, several in same.items() for one in several}
     counts = {line.label: int(line.runs[0].config["clients"]["count"]) for panel in panels for line in panel.lines}
     least, most = min(counts.values()), max(counts.values())
-    values = [{counts[line.label]: found[drawn[line.label]] for line in panel.lines}
+    values = [{counts[line.label]: found[line.label] for line in panel.lines}
               for panel, found in zip(panels, finals, strict=True)]  # fmt: skip
     if len(panels) == 1:
         question = f"How does the {quantity(y)} {when} depend on the number of clients λ?"

@@ -25,6 +25,12 @@ __all__ = ["Point", "titled", "x_label"]
 
 GROWING = ("clients.count",)  # keys that no one chooses for the smallest error
 COSTS = {"seconds": "simulated seconds"}
+#: What an axis has that runs use up, where a question says on what y depends.
+MEASURED = {
+    "bytes": "the bytes pushed and fetched", "iterations": "the number of iterations",
+    "updates": "the number of updates", "seconds": "the simulated time", "pushes": "the share of pushes that passed",
+    "fetches": "the share of fetches that passed",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,22 +69,22 @@ def titled(
     subject, y, label = subject_of(panels), options.y, single(panels)
     merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
-    x = x_label(options).partition(" (")[0]
+    x = MEASURED.get(options.x or "bytes") or x_label(options).partition(" (")[0]
     goal = goal_of((run for panel in panels for run in panel.runs), y)
-    if not adjective or (goal is not None and options.axis is not None):
+    if not adjective or goal is not None:
         answer = "" if goal is None else f"All runs stop at {number(goal)}, so their ends do not tell who is ahead"
         return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, merged=merged)
-    drawn = [{one: some for one, some in found.items() if one in same} for found in points]
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
     best = [
         {one: min(some[first:], key=lambda point: worth(point.middle)) for one, some in found.items()}
-        for found in drawn
+        for found in points
     ]
     finals = [{one: point.middle for one, point in found.items()} for found in best]
-    better, order = direction(cheap=options.axis is None), ranked(finals)
+    shown = [{one: value for one, value in found.items() if one in same} for found in finals]
+    better, order = direction(cheap=options.axis is None), ranked(shown)
     of = "" if label in UNNAMED else f" of {spoken(label)}"
     words = isinstance(next(iter(best[0].values())).x, str)
-    runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in drawn]
+    runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
     answer = "" if label else leaders(finals, _placed(best, subject.full, options), fields=fields)
     if options.axis is None:
@@ -86,10 +92,10 @@ def titled(
         what = f"{name}{of}" if label else name
         question = f"Which {subject.noun} is near the {adjective} {name} with the {FEWEST[cost]}?"
         question = f"With how few {COSTS.get(cost, cost)} does the {what} come near its lowest?" if label else question
-        answer = _cheapest(points, same, subject.full, options)
+        answer = _cheapest(points, subject.full, options)
     elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        answer = _by_word(drawn, options)
+        answer = _by_word(points, options)
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         one, *more = (found[label] for found in best if label in found)
@@ -106,9 +112,9 @@ def titled(
     return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
-def _by_word(drawn: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
+def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
     """Return which word of the x axis has the lowest value: each line of each panel is a case."""
-    cases = [{str(point.x): point for point in some} for found in drawn for some in found.values()]
+    cases = [{str(point.x): point for point in some} for found in points for some in found.values()]
     by_word = [{word: point.middle for word, point in found.items()} for found in cases]
     fields = [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
     named = {word: spoken(value_name(options.axis or "", word)) for found in by_word for word in found}
@@ -116,8 +122,7 @@ def _by_word(drawn: Sequence[Mapping[str, Sequence[Point]]], options: Options) -
 
 
 def _cheapest(
-    points: Sequence[Mapping[str, Sequence[Point]]], same: Mapping[str, Sequence[str]], names: Mapping[str, str],
-    options: Options,
+    points: Sequence[Mapping[str, Sequence[Point]]], names: Mapping[str, str], options: Options
 ) -> str:  # fmt: skip
     """Return who is about as low as the lowest at the least cost; of points that differ in λ those of the largest."""
     every = {id(point): point for found in points for some in found.values() for point in some}
@@ -135,7 +140,6 @@ def _cheapest(
                 if isinstance(point.x, int | float) and (not several or counts[id(point)] == {most})
             ]
             for one in found
-            if one in same
         }
         for found in points
     ]

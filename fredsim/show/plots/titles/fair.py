@@ -59,13 +59,13 @@ def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
 
 
 def is_fresh(config: Mapping[str, Any]) -> bool:
-    """Return whether no gradient of a run can be stale, because rounds wait, or a pipeline has no delays."""
+    """Return whether no gradient of a run can be stale: with one client, with rounds that wait, or no delay."""
     server, clients, stages = config["server"], config["clients"], config.get("stages") or {}
     kind = KNOWN["server"].get(server["name"])
     waits = bool(getattr(kind, "holds", False))
     whole = server.get("aggregate") in (None, clients["count"]) or bool(server.get("restart"))
     if not stages:
-        return waits and whole
+        return clients["count"] == 1 or (waits and whole)
     delay = stages.get("delay")
     if clients["count"] != 1 or not isinstance(delay, Mapping):
         return False

@@ -20,6 +20,7 @@ __all__ = [
     "UNBROKEN",
     "UNNAMED",
     "direction",
+    "equals",
     "leaders",
     "most_wins",
     "of_one",
@@ -131,17 +132,19 @@ def leaders(
     finite = [found for found in compared if found]
     if not finite:
         return ""
-    told = values if len(finite) == 1 else every  # of one panel, what the compared lines share is said before them
-    called = own_parts({label: names.get(label, label) for found in told for label in found})
+    of = fields[0].of if len(finite) == 1 and fields else ""  # is said before the lines of one panel
+    whole = {label: names.get(label, label) for found in every for label in found}
+    called = own_parts({label: ", ".join(part for part in name.split(", ") if part != of) or name
+                        for label, name in whole.items()})  # fmt: skip
     if len(finite) == 1:
         first, _, rest = _of_one_panel(finite[0], called, unit, largest=largest).partition(":")
         if len(values) > 1:
             return f"{start or first} in 1 of {len(values)} {panels}:{rest}"
         if not fields:
             return f"{start or first}:{rest}"
-        of = alone or ("" if start else fields[0].of)
-        of = f" at {of}" if of else ""
-        return f"{start or first}{of}:{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
+        shared = alone or ("" if start else of)
+        shared = f" at {shared}" if shared else ""
+        return f"{start or first}{shared}:{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = [[label for label, value in found.items() if value == top(found.values())] for found in finite]
     return f"{start or 'Ahead'}: {most_wins(wins, called, len(compared), panels)}"
 
@@ -231,7 +234,7 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
     best = values[order[0]]
     near = [label for label in order if abs(values[label] - best) <= ABOUT_EQUAL * abs(best)]
     if len(near) > 1:
-        some = _equals([called[label] for label in near], len(order))
+        some = equals([called[label] for label in near], len(order))
         ends = dict.fromkeys(number(values[label]) for label in (near[0], near[-1]))
         if values[near[-1]] == best:
             return f"{'Ahead' if len(near) < len(order) else 'Equal'}: {some} ({number(best)}{unit} each)"
@@ -241,8 +244,10 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
     )
 
 
-def _equals(names: Sequence[str], compared: int) -> str:
-    """Return the names of lines that are about equal, of so many that are compared; those that have no room counted."""
+def equals(names: Sequence[str], compared: int) -> str:
+    """Return the names of lines that are about equal, of so many that are compared; those without room are counted."""
+    if len(names) == 1:
+        return names[0]
     names = [*map(_closed, names)] if len(names) > 2 else names
     texts = [
         f"{', '.join(names[:count])} and {len(names) - count} of the {compared - count} others"

@@ -64,7 +64,7 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
     if len(values) < 2:
-        alone = len(entries) > 1 and not any("," in text for text in entries.values())
+        alone = len(entries) > 1 and not any(", " in text for text in entries.values())
         if start := _prefix([*entries.values()]) if alone else "":
             short = {label: text.removeprefix(start) for label, text in entries.items()}
             full = short if all(text.isidentifier() for text in short.values()) else entries

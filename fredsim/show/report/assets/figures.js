@@ -4,6 +4,7 @@
 const CONFIG = {
   responsive: true, displaylogo: false, showLink: false, sendData: false, showSendToCloud: false, plotlyServerURL: "",
   doubleClick: "reset", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  typesetMath: false, // a text between dollar signs is a text
 };
 const PAPER = 640; // the width of figures on paper in pixels: 17 cm
 const MOST_NAMED = 3; // the most lines that coincide whose names are all given

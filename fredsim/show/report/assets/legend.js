@@ -3,7 +3,15 @@
 const MOST_COLOURS = 8; // more lines than that are coloured by a key
 
 const lineOf = (label) => data.lines.find((line) => line.label === label);
-const dashOf = (label) => (state.colourBy < 0 ? lineOf(label)?.dash ?? "solid" : "solid");
+const dashOf = (label) => (state.colourBy < 0 ? lineOf(label)?.dash ?? "solid" : dashOfValue(label));
+
+// Return the dash of a line that is coloured by a key: values that are more than the colours, and no numbers, have others.
+function dashOfValue(label) {
+  const row = data.runs.findIndex(({ line }) => line === label);
+  if (row < 0 || data.table.columns[state.colourBy].numeric) return "solid";
+  const place = valuesOf(state.colourBy).indexOf(data.table.rows[row][state.colourBy]);
+  return Object.keys(DASHED)[Math.floor(Math.max(place, 0) / data.palettes[0].length) % Object.keys(DASHED).length];
+}
 
 // Whether a line has the best final median, in this panel or in any; in a tie several have.
 const hasWon = (label, panel = null) => data.lines.length > 1 && data.won.some((one) => one.line === label && (panel === null || one.panel === panel));
@@ -35,7 +43,8 @@ function columnsOfLines() {
 function makeColours() {
   const { columns } = data.table;
   const found = columnsOfLines();
-  if (data.lines.length > MOST_COLOURS) state.colourBy = found.find((at) => !columns[at].numeric) ?? found[0] ?? -1;
+  const few = found.filter((at) => columns[at].numeric || valuesOf(at).length <= MOST_COLOURS);
+  if (data.lines.length > MOST_COLOURS) state.colourBy = few.find((at) => !columns[at].numeric) ?? few[0] ?? -1;
   if (!found.length || data.lines.length < 2) return;
   const box = make("select", { id: "colour", onchange: () => {
     state.colourBy = Number(box.value);

@@ -72,7 +72,7 @@ function axisOf({ title, range, log, unit, fromZero, zoomed }) {
     linecolor: colour("--axis"),
     showline: true,
     separatethousands: true,
-    exponentformat: "power",
+    exponentformat: "e", // raised digits are styles within the figure, which the page's policy does not apply
   };
   if (unit) Object.assign(look, { ticksuffix: unit, exponentformat: "SI" });
   if (log && hasPositive(range)) return Object.assign(look, logAxis(range, zoomed));
