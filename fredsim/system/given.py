@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, shown
 
-__all__ = ["at_home", "given_path", "why_unread"]
+__all__ = ["at_home", "given_path", "real_path", "why_unread"]
 
 
 def at_home(path: str | os.PathLike[str]) -> Path:
@@ -28,6 +28,11 @@ def given_path(path: str | os.PathLike[str], what: str) -> Path:
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty; name a folder or a file (`.` is the current folder)")
     return at_home(path)
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path from the root on and without links, as `Path.resolve`, which raises for links in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def why_unread(path: str | os.PathLike[str], error: OSError) -> str:
