@@ -115,8 +115,7 @@ class Result:
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
                 "take the change back, or run the edited experiment into another folder"
             )
-        check_config(path, document, ended=self.has_ended)
-        return config
+        return check_config(path, document, ended=self.has_ended)
 
     @property
     def has_ended(self) -> bool:
