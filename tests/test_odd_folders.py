@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
@@ -566,3 +567,17 @@ def test_links_in_a_circle(place: Path, refused: Refused) -> None:
     refused("show", "loop/x.yaml", says=("loop/x.yaml: no such file",))
     refused("new", "loop/x", says=("loop/x.yaml: cannot be written (Too many levels of symbolic links)",))
     refused("calibrate", "out", "--predict", "loop", says=("error: ",))
+
+
+def test_events_that_unpack_to_more_than_memory(place: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a few megabytes may have billions of rows; here memory is small instead."""
+    del place
+    recorded("clock")
+    monkeypatch.setattr("fredsim.runs.folder.result.machine_memory", lambda: 2000)
+    monkeypatch.setattr("fredsim.runs.folder.result.fills_memory", lambda size: size >= 2000)
+    rows = (len(results()["clock"]["metrics.csv"].splitlines()) - 2) * 10  # a row each ten events
+    table = pq.ParquetFile("out/events.parquet").metadata
+    assert table.num_rows == rows
+    says = f"out/events.parquet: its {rows} rows take {8 * rows * table.num_columns / 1000:.3g} kB, and this machine"
+    for words in (("plot", "out", "--kind", "timeline", "-o", "a.svg"), ("calibrate", "out")):
+        refused(*words, says=(says, "has 2 kB of memory; read a part at a time"))
