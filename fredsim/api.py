@@ -38,12 +38,16 @@ class _Folder:
         raise NotImplementedError
 
     @brief
-    def plot(self, kind: str = "curves", *, data_root: Folder | None = None, **options: Any) -> Any:
+    def plot(
+        self, kind: str = "curves", *, data_root: Folder | None = None, allow_code: bool = False, **options: Any
+    ) -> Any:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
         Args:
             kind: which kind of figure, as `fredsim plot --kind` has them (docs/plots.md).
             data_root: where data files are kept, which a figure of shards reads.
+            allow_code: run code that the folder names, which was not run here before: a figure of shards loads the
+                data, which may be of a class.
             options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
                 `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
 
@@ -54,7 +58,8 @@ class _Folder:
 
         if options.get("path") is not None:
             options["path"] = given_path(options["path"], "path")
-        return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
+        with code_allowed(allow_code):
+            return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
 
     @brief
     def report(
