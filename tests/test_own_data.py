@@ -770,12 +770,12 @@ def test_a_received_folder_runs_no_class(
         assert "names code, own_sets:Blobs" in said
         assert "if you trust it, give --allow-code" in said
     with pytest.raises(ConfigError, match="if you trust it, give allow_code=True"):
-        result.plot("shards")
+        fredsim.Result(result.folder).plot("shards")
     for words in (shards, ("verify", result.folder)):  # what is asked for is taken
         assert command(*words, "--allow-code")[0] == 0
     look_in(Path.cwd())
     allow_code(False)
-    result.plot("shards", allow_code=True)
+    fredsim.Result(result.folder).plot("shards", allow_code=True)
     assert "allow" not in Path("shards-table.md").read_text(encoding="utf-8")
 
 
