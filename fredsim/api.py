@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
+import numpy as np
+
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.errors import ConfigError, FredsimError, OutputError, brief, shown
 from fredsim.plugins.modules import code_allowed
@@ -58,6 +60,7 @@ class _Folder:
 
         if options.get("path") is not None:
             options["path"] = given_path(options["path"], "path")
+        _flags(allow_code=allow_code)
         with code_allowed(allow_code):
             return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
 
@@ -94,6 +97,7 @@ class _Folder:
         from fredsim.show import comparing
 
         tell = comparing.Collector()
+        _flags(replay=replay, allow_code=allow_code)
         with code_allowed(allow_code):
             where = other.folder if isinstance(other, _Folder) else given_path(other, "other")
             comparing.compare(tell, self.folder, where, _given(data_root, "data_root"), replay=replay)
@@ -122,6 +126,7 @@ class _Folder:
         from fredsim.show import comparing
 
         tell = comparing.Collector()
+        _flags(allow_code=allow_code)
         with code_allowed(allow_code):
             comparing.verify(tell, self.folder, jobs, _given(data_root, "data_root"), backend)
         return tell.differences
@@ -232,6 +237,7 @@ def run(
         SystemExit: it was asked to end, by SIGTERM; likewise.
 
     """
+    _flags(resume=resume, keep_checkpoints=keep_checkpoints, allow_code=allow_code, progress=progress)
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
@@ -276,6 +282,7 @@ def sweep(
     A run that fails does not stop the others: its row in `Results.runs` says why.
 
     """
+    _flags(resume=resume, keep_checkpoints=keep_checkpoints, allow_code=allow_code, progress=progress)
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
@@ -283,6 +290,13 @@ def sweep(
         if not expansion.is_sweep:
             raise ConfigError("this is a single run, no sweep; give it sweep or cases, or call fredsim.run")
         return cast(Results, _run(expansion, _given(out, "out"), how, on_row, progress=progress))
+
+
+def _flags(**given: bool) -> None:
+    """Raise ConfigError for an option that is neither true nor false: `"no"` would count as true."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name} is {shown(value)}; it must be True or False")
 
 
 def _given(path: Folder | None, what: str) -> Path | None:

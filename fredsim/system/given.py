@@ -21,12 +21,14 @@ def at_home(path: str | os.PathLike[str]) -> Path:
 def given_path(path: str | os.PathLike[str], what: str) -> Path:
     """Return a path that is given in Python; `what` names the argument.
 
-    Raises ConfigError if it is of another type, or empty, which Path takes for the current folder.
+    Raises ConfigError if it is of another type, or no file can have it: an empty one Path takes for the current folder.
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"{what} is {shown(path)}; it must be a path, such as 'results/mine'")
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty; name a folder or a file (`.` is the current folder)")
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"{what} is {shown(os.fspath(path))}; no name of a file has the character \\0: leave it out")
     return at_home(path)
 
 
