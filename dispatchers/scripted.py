@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from pathlib import Path
+from io import TextIOWrapper
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +15,7 @@ from fredsim.errors import ConfigError, SimulationError, shown
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
-from fredsim.system.files import irregular_kind
+from fredsim.system.files import irregular_kind, open_whole
 from fredsim.system.given import why_unread
 
 __all__ = ["Scripted"]
@@ -96,7 +96,10 @@ def read_column(source: Column) -> list[int]:
     try:
         if found := irregular_kind(source.csv):
             raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
-        with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
+        with (
+            open_whole(source.csv, follow=True) as content,
+            TextIOWrapper(content, newline="", encoding="utf-8-sig") as file,  # spreadsheets write a byte order mark
+        ):
             reader = csv.reader(file)
             known = next(reader, [])
             if source.column not in known:

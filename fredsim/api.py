@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
+import numpy as np
+
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.errors import ConfigError, FredsimError, OutputError, brief, shown
 from fredsim.plugins.modules import code_allowed
@@ -38,12 +40,16 @@ class _Folder:
         raise NotImplementedError
 
     @brief
-    def plot(self, kind: str = "curves", *, data_root: Folder | None = None, **options: Any) -> Any:
+    def plot(
+        self, kind: str = "curves", *, data_root: Folder | None = None, allow_code: bool = False, **options: Any
+    ) -> Any:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
         Args:
             kind: which kind of figure, as `fredsim plot --kind` has them (docs/plots.md).
             data_root: where data files are kept, which a figure of shards reads.
+            allow_code: run code that the folder names, which was not run here before: a figure of shards loads the
+                data, which may be of a class.
             options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
                 `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
 
@@ -54,7 +60,9 @@ class _Folder:
 
         if options.get("path") is not None:
             options["path"] = given_path(options["path"], "path")
-        return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
+        _flags(allow_code=allow_code)
+        with code_allowed(allow_code):
+            return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
 
     @brief
     def report(
@@ -89,6 +97,7 @@ class _Folder:
         from fredsim.show import comparing
 
         tell = comparing.Collector()
+        _flags(replay=replay, allow_code=allow_code)
         with code_allowed(allow_code):
             where = other.folder if isinstance(other, _Folder) else given_path(other, "other")
             comparing.compare(tell, self.folder, where, _given(data_root, "data_root"), replay=replay)
@@ -117,6 +126,7 @@ class _Folder:
         from fredsim.show import comparing
 
         tell = comparing.Collector()
+        _flags(allow_code=allow_code)
         with code_allowed(allow_code):
             comparing.verify(tell, self.folder, jobs, _given(data_root, "data_root"), backend)
         return tell.differences
@@ -227,6 +237,7 @@ def run(
         SystemExit: it was asked to end, by SIGTERM; likewise.
 
     """
+    _flags(resume=resume, keep_checkpoints=keep_checkpoints, allow_code=allow_code, progress=progress)
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
@@ -271,6 +282,7 @@ def sweep(
     A run that fails does not stop the others: its row in `Results.runs` says why.
 
     """
+    _flags(resume=resume, keep_checkpoints=keep_checkpoints, allow_code=allow_code, progress=progress)
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
@@ -283,6 +295,13 @@ def sweep(
 def _found(folder: Folder) -> Path:
     """Return the folder that results are read from, also once the current folder is another one."""
     return given_path(folder, "folder").absolute()
+
+
+def _flags(**given: bool) -> None:
+    """Raise ConfigError for an option that is neither true nor false: `"no"` would count as true."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name} is {shown(value)}; it must be True or False")
 
 
 def _given(path: Folder | None, what: str) -> Path | None:

@@ -227,6 +227,7 @@ def plot(
     caption: option.Caption = None,
     latex: option.Latex = False,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Draw recorded runs, and write and print the table that goes with the figure.
 
@@ -235,6 +236,7 @@ def plot(
     from fredsim.config.figures.options import Options
     from fredsim.show.printing import print_plot
 
+    del allow_code
     options = Options(
         by=by, panel=[] if panel == ["none"] else panel, x=x, y=y, reach=reach or (), best=best, log=log,
         quartiles=quartiles, clients=clients, begin=begin, end=end, title=title, style=style, data_root=data_root,

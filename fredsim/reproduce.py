@@ -24,6 +24,7 @@ from fredsim.show.printing import duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
 from fredsim.show.terminal import INTERRUPTED, print_error, say
+from fredsim.system.given import real_path
 from fredsim.system.limits import default_threads
 
 __all__ = ["reproduce"]
@@ -127,7 +128,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
     files = sorted(path for path in within if path.suffix in {".yaml", ".yml"})
     papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
     if files and paper in papers:
-        what = f"{paper}: is the folder {Path(paper).resolve()}, not the paper of this name that comes with fredsim"
+        what = f"{paper}: is the folder {real_path(paper)}, not the paper of this name that comes with fredsim"
         warn(f"{what}; rename the folder, or change into another one, for that")
     if not files:
         if paper not in papers:
@@ -141,7 +142,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
     for name in only:
         if name not in names:
             raise ConfigError(f"--only: {paper} has no '{name}'{nearest(name, names)} (known: {', '.join(names)})")
-    folder = out or Path("results") / Path(paper).resolve().name
+    folder = out or Path("results") / real_path(paper).name
     expansions = {file.stem: open_expansion(file) for file in files if not only or file.stem in only}
     return [Item(name, expansion, folder / name) for name, expansion in expansions.items()]
 

@@ -17,7 +17,7 @@ import fredsim
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.registry import find_class
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, FredsimWarning
 from fredsim.plugins.modules import import_named, look_as_recorded, look_in
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from tests.forked import Forked
@@ -431,6 +431,31 @@ def test_the_file_of_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("FREDSIM_STATE", str(path))  # no folder: nothing is noted, and nothing fails
     note_own_run("d" * 64, [tmp_path])
     assert folders_of("d" * 64) is None
+
+
+def test_a_list_that_somebody_else_may_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says whose code is run unasked: a folder of results may have one, and so may who shares a folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FREDSIM_STATE", "~/state")
+    note_own_run("a" * 64, [tmp_path])
+    assert (tmp_path / "home/state/own_runs.jsonl").exists()
+    assert folders_of("a" * 64) == [tmp_path]
+    for folder in ("state", "./~/state"):
+        shutil.copytree("home/state", folder)
+        monkeypatch.setenv("FREDSIM_STATE", folder)
+        with pytest.raises(ConfigError, match=r"would be in '.*state', below the current folder; let FREDSIM_STATE"):
+            folders_of("a" * 64)
+        with pytest.raises(ConfigError, match="below the current folder"):
+            note_own_run("b" * 64, [tmp_path])
+    monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "home/state"))
+    for path in (tmp_path / "home/state", tmp_path / "home/state/own_runs.jsonl"):
+        before = path.stat().st_mode
+        path.chmod(before | stat.S_IWGRP)
+        with pytest.warns(FredsimWarning, match=f"{path} can be written by others, so that"):
+            assert folders_of("a" * 64) is None
+        path.chmod(before)
+    assert folders_of("a" * 64) == [tmp_path]
 
 
 def test_what_python_would_find_in_a_received_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import fredsim
 
+Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 BASE = """\
@@ -267,6 +268,21 @@ def test_files_that_cannot_be_read(small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml.parent, says=(f"{small_yaml.parent}: cannot be read", "name a YAML file"))
     small_yaml.write_bytes(b"name: \xff\xfe\n")
     refused("run", small_yaml, says=(f"{small_yaml}: cannot be read", "save it as UTF-8"))
+
+
+def test_digits_of_other_scripts(small_yaml: Path, command: Command, refused: Refused) -> None:
+    """Numbers are written as Python writes them; a metric top٣ was computed, and its run could not be read again."""
+    for memory in ("٣", "'１GB'", "3 ＭＢ"):
+        what = f"memory: is '{memory.strip(chr(39))}'; it must be a number of bytes, such as 500000000"
+        refused("show", small_yaml, f"memory={memory}", says=(what,))
+    for metric in ("top٣", "top1٣"):
+        refused("show", small_yaml, f"evaluation.metrics=[{metric}]", says=(metric, "did you mean 'top5'"))
+    for name, values in {"--jobs": ("٣", "1_0"), "--checkpoint": ("١", "1_000.5")}.items():
+        for value in values:
+            code, _, messages = command("run", small_yaml, name, value, "--out", "out")
+            assert (code, f"'{value}' is n" in messages) == (2, True), messages
+    assert not Path("out").exists()
+    assert command("run", small_yaml, "iterations=2", "--jobs", 1, "--out", "out", "--quiet")[0] == 0
 
 
 def test_nothing_is_written_for_a_refused_experiment(small_yaml: Path, refused: Refused) -> None:

@@ -171,7 +171,10 @@ def test_odd_names_end_no_export_to_mlflow(runs: dict[str, Result]) -> None:
     one = read_run("alone", runs["alone"])
     odd = {f"model_files.{name}": f"digest {number}" for number, name in enumerate(names)}
     one = replace(one, facts={**one.facts, **odd}, params={**one.params, "../k+1": 7, "plain": 8})
-    assert [*write([one], Path("odd.db"))] == [("alone", "new")]
+    file = Path("odd%20name.db")  # in the address of a database, %20 is a blank
+    assert [*write([one], file)] == [("alone", "new")]
+    assert [path.name for path in Path().glob("odd*")] == [file.name]
+    file.rename("odd.db")
     client = MlflowClient(tracking_uri=f"sqlite:///{Path('odd.db').resolve()}")
     (experiment,) = (found for found in client.search_experiments() if found.name == one.experiment)
     (found,) = client.search_runs([experiment.experiment_id])

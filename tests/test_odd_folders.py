@@ -6,6 +6,7 @@ once did harm.
 
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
 import fredsim
+from fredsim.config.document import dump_yaml, read_document
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.checkpoint.format import json_with_digest
@@ -31,7 +34,7 @@ from fredsim.runs.folder.run_files import FILES, too_large
 from fredsim.system.csv_files import COUNT, FINITE, NUMBER, OPTIONAL
 from fredsim.system.files import open_growing, open_regular, read_bytes, write_atomic
 from fredsim.system.json_files import parse_json
-from tests.bad_results import results
+from tests.bad_results import SWEEP, results
 from tests.odd_folders import a_case, fault
 from tests.sealing import seal
 
@@ -473,3 +476,108 @@ def test_files_that_are_larger_than_memory(place: Path, refused: Refused) -> Non
         with pytest.raises(OutputError, match="cannot be read"):
             getattr(fredsim.load("out"), Path(name).stem)
         Path("out", name).write_bytes(whole)
+
+
+#: What an experiment may name, each as a hole, and what is then said.
+HOLES = {
+    "data={name: 'npz:hole.npz'}": "is no NPZ file",
+    "data={name: 'text:hole.npz'}": "give a shorter text",
+    "data={name: 'npy:folder'}": "bytes are a hole larger than memory",
+    "dispatcher={name: trace, file: hole.npz}": "no CSV file, as it holds NUL bytes",
+    "dispatcher={name: scripted, order: {csv: hole.npz}}": "bytes are a hole larger than memory",
+    "clients.partition={name: lists, file: hole.npz}": "is no NPZ file",
+    "model.initial=hole.npz": "bytes do not fit into memory",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("word", HOLES)
+def test_a_hole_that_an_experiment_names(word: str, small_yaml: Path, refused: Refused) -> None:
+    """Such a file may come with an experiment: neither it nor its digest is read for hours."""
+    Path("folder").mkdir()
+    for name, shape in (("x_train", (2**40, 8)), ("y_train", (2**40,))):
+        with Path(f"folder/{name}.npy").open("wb") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.truncate(file.tell() + math.prod(shape))
+    with Path("hole.npz").open("wb") as file:
+        file.truncate(2**43)
+    refused("run", small_yaml, word, "--out", "out", says=(HOLES[word],))
+
+
+POINTS = {"where": {"seed": 0}, "points": [[20, 0.5]]}
+#: Changes of a configuration that an experiment may have, but that no run writes so; and what is drawn of it.
+SHORT: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a loss by its name": lambda config: config.update(loss="mse"),
+    "published points without axes": lambda config: config.update(published={"source": "x", "series": [POINTS]}),
+    "no key wait": lambda config: config["dispatcher"].pop("wait"),
+    "a goal of no column": lambda config: config.update(until={"height": 1}),
+}
+
+
+@pytest.mark.parametrize("change", SHORT)
+def test_a_configuration_with_keys_left_out(change: str, place: Path, command: Command) -> None:
+    """`published` needs no seal: anybody may add it to what a run has written."""
+    del place
+    path = recorded("clock") / "config.yaml"
+    config = read_document(path).data
+    SHORT[change](config)
+    path.write_text(dump_yaml(config), encoding="utf-8")
+    seal(path.parent)
+    words = [("plot", "out", "--kind", kind, "-o", "a.svg") for kind in ("curves", "ends")]
+    for one in (*words, ("report", "out", "-o", "a.html"), ("calibrate", "out")):
+        code, _, messages = command(*one)
+        assert (code in (0, 2), "Traceback" in messages) == (True, False), one
+    whole = fredsim.Result("out").config
+    assert whole["dispatcher"]["wait"] is True
+    assert whole.get("published", {"x": "iterations"})["x"] == "iterations"
+    assert whole.get("loss", {"name": "mse"})["name"] == "mse"
+
+
+def test_a_configuration_with_other_words(place: Path, refused: Refused, command: Command) -> None:
+    """Most readers only show it; one that makes shards of it says which word is wrong."""
+    del place
+    path = recorded("one") / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("sequential", "sometimes"), encoding="utf-8")
+    seal(path.parent)
+    assert command("plot", "out", "-o", "a.svg")[0] == 0
+    says = ("out/config.yaml:", "clients.sampling: is 'sometimes'; it must be 'sequential', 'iid' or 'shuffled'")
+    refused("plot", "out", "--kind", "shards", "-o", "a.svg", says=says)
+
+
+def test_a_sweep_that_no_longer_asks_for_what_its_runs_have(place: Path, refused: Refused, command: Command) -> None:
+    del place
+    fredsim.run(SWEEP | {"select": None, "evaluation": {"every": 10, "metrics": ["top5"]}}, out="out")
+    shutil.copytree("out", "whole")
+    path = Path("out/sweep.yaml")
+    path.write_text(path.read_text(encoding="utf-8").replace("top5", "perplexity"), encoding="utf-8")
+    says = ("out: a table was changed after the runs (runs.csv: top5 is of the runs, and sweep.yaml does not ask",)
+    for words in (("plot", "out"), ("compare", "out", "whole"), ("compare", "whole", "out")):
+        refused(*words, says=says)
+    code, output, messages = command("verify", "out")
+    assert (code in (1, 2), "Traceback" in messages) == (True, False)
+    assert "sweep.yaml" in output + messages
+
+
+def test_links_in_a_circle(place: Path, refused: Refused) -> None:
+    """In the place of a folder that is given, of which nobody knows what it leads to."""
+    del place
+    recorded("clock")
+    Path("loop").symlink_to("loop")
+    refused("show", "loop/x.yaml", says=("loop/x.yaml: no such file",))
+    refused("new", "loop/x", says=("loop/x.yaml: cannot be written (Too many levels of symbolic links)",))
+    refused("calibrate", "out", "--predict", "loop", says=("error: ",))
+
+
+def test_events_that_unpack_to_more_than_memory(place: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a few megabytes may have billions of rows; here memory is small instead."""
+    del place
+    recorded("clock")
+    monkeypatch.setattr("fredsim.runs.folder.result.machine_memory", lambda: 2000)
+    monkeypatch.setattr("fredsim.runs.folder.result.fills_memory", lambda size: size >= 2000)
+    rows = (len(results()["clock"]["metrics.csv"].splitlines()) - 2) * 10  # a row each ten events
+    table = pq.ParquetFile("out/events.parquet").metadata
+    assert table.num_rows == rows
+    says = f"out/events.parquet: its {rows} rows take {8 * rows * table.num_columns / 1000:.3g} kB, and this machine"
+    for words in (("plot", "out", "--kind", "timeline", "-o", "a.svg"), ("calibrate", "out")):
+        refused(*words, says=(says, "has 2 kB of memory; read a part at a time"))

@@ -27,13 +27,13 @@ from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import digest_of_named, find_own, load_own
 from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
-from fredsim.errors import DataError
+from fredsim.errors import ConfigError, DataError
 from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.modules import look_in
+from fredsim.plugins.modules import allow_code, look_in
 from fredsim.runs.folder.results import Result
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.system.memory import peak_memory, reset_peak_memory
@@ -764,11 +764,20 @@ def test_a_received_folder_runs_no_class(
     assert command("verify", result.folder)[0] == 0
     look_in(Path.cwd())  # as a new process does
     monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "another user"))
-    for words in (("plot", result.folder, "--kind", "shards"), ("verify", result.folder), ("run", result.folder)):
+    shards = ("plot", result.folder, "--kind", "shards", "-o", "shards.svg")
+    for words in (shards, ("verify", result.folder), ("run", result.folder)):
         code, _, said = command(*words)
         assert code == 2, said
         assert "names code, own_sets:Blobs" in said
-    assert command("verify", result.folder, "--allow-code")[0] == 0
+        assert "if you trust it, give --allow-code" in said
+    with pytest.raises(ConfigError, match="if you trust it, give allow_code=True"):
+        fredsim.Result(result.folder).plot("shards")
+    for words in (shards, ("verify", result.folder)):  # what is asked for is taken
+        assert command(*words, "--allow-code")[0] == 0
+    look_in(Path.cwd())
+    allow_code(False)
+    fredsim.Result(result.folder).plot("shards", allow_code=True)
+    assert "allow" not in Path("shards-table.md").read_text(encoding="utf-8")
 
 
 MODULE = """

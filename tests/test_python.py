@@ -213,6 +213,8 @@ def test_some_runs_and_numbers_of_numpy(experiment: dict[str, Any], tmp_path: Pa
     ({"jobs": True}, "jobs is True; it must be a whole number"),
     ({"checkpoint": None}, "checkpoint is None; it must be seconds"),
     ({"checkpoint": "60"}, "checkpoint is 60; it must be seconds"),
+    *(({name: "no"}, f"{name} is 'no'; it must be True or False")
+      for name in ("resume", "keep_checkpoints", "allow_code", "progress")),
 ], ids=str)  # fmt: skip
 def test_options_of_another_type(how: dict[str, Any], says: str, experiment: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(fredsim.ConfigError, match=re.escape(says)):
@@ -401,6 +403,10 @@ def test_no_path_is_empty_or_of_another_type(
         "overrides: is null; it must be a list of strings": lambda: fredsim.run(experiment, cast(Any, None)),
         "overrides: is 5; it must be a list of strings": lambda: fredsim.sweep(experiment | SEEDS, anything),
         "on_row is 5; it must be a function": lambda: fredsim.run(experiment, out="two", on_row=anything),
+        "allow_code is 5; it must be True or False": lambda: one.verify(allow_code=anything),
+        "replay is 5; it must be True or False": lambda: one.compare(one, replay=anything),
+        r"out is 'a\x00b'; no name of a file has": lambda: fredsim.run(experiment, out="a\0b"),
+        r"path is 'a\x00.html'; no name of a file has": lambda: one.report("a\0.html"),
     }
     for says, call in calls.items():
         with pytest.raises(fredsim.ConfigError, match=f"^{re.escape(says)}"):

@@ -67,6 +67,7 @@ CASES = {
     "no such backend": Case({"MPLBACKEND": "nonsense"}, commands=("run", "plot")),
     "no folder of matplotlib's": Case({"MPLCONFIGDIR": "/proc/nowhere"}, commands=("plot", "run")),
     "a damaged matplotlibrc": Case(before="echo 'backend: nonsense\nnonsense' > matplotlibrc", commands=("plot",)),
+    "settings of numba": Case(before="echo '[nonsense' > .numba_config.yaml", commands=("numba",)),
     "the folder is gone": Case(
         before="mkdir gone && cd gone && rmdir ../gone", says="the current folder was removed", commands=("run", "list")
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     ByteSize,
     Discriminator,
     Field,
@@ -22,6 +23,7 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )  # fmt: skip
+from pydantic_core import PydanticCustomError
 
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.clients import Clients
@@ -67,7 +69,16 @@ __all__ = [
 ]  # fmt: skip
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
-Memory = Annotated[ByteSize, Field(gt=0)]
+
+
+def _in_ascii(value: Any) -> Any:
+    """Refuse a text with digits of other scripts, which pydantic takes for a number of bytes, too."""
+    if isinstance(value, str) and not value.isascii():
+        raise PydanticCustomError("byte_size", "it is no number of bytes")
+    return value
+
+
+Memory = Annotated[ByteSize, BeforeValidator(_in_ascii), Field(gt=0)]
 
 
 def _kind_of_model(value: Any) -> str:

@@ -21,8 +21,8 @@ __all__ = [
     "metric_problems",
 ]  # fmt: skip
 
-TOP = re.compile(r"top([1-9]\d{0,3})")
-PER_CLASS = re.compile(r"error_class_(0|[1-9]\d*)")
+TOP = re.compile(r"top([1-9][0-9]{0,3})")
+PER_CLASS = re.compile(r"error_class_(0|[1-9][0-9]*)")
 KNOWN = ("top5", "perplexity", "per_class")
 COLUMN, LONGEST = "[A-Za-z_][A-Za-z_0-9]*", 100  # the name of a column
 #: The names of other columns of metrics.csv and runs.csv, where an experiment's key may be one.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, why_beyond
 from fredsim.errors import DataError, one_line
 from fredsim.numerics.arrays import Integers
-from fredsim.system.files import content_digest, digest_of_digests, open_regular
+from fredsim.system.files import content_digest, digest_of_digests, open_whole
 from fredsim.system.given import why_unread
 from fredsim.system.memory import format_bytes
 
@@ -45,7 +45,7 @@ class NpyFile:
         """Open the file, and check its header. Raises DataError if it is damaged, or no array of numbers."""
         self.path = path
         try:
-            with open_regular(path, follow=True) as file:
+            with open_whole(path, follow=True) as file:
                 reading = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
                 self.shape, by_column, self.dtype = reading(file)
                 self._begin = file.tell()

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 import pickle
-import stat
 import sys
 import tempfile
 from contextlib import suppress
@@ -27,6 +26,7 @@ from numba.core import caching, serialize
 from numba.core.ccallback import CFunc
 from numba.core.runtime.nrt import rtsys
 
+from fredsim.plugins.private_files import why_not_private
 from fredsim.system import notices
 from fredsim.system.given import at_home
 from fredsim.system.memory import uncollected
@@ -128,12 +128,8 @@ def _checksum(name, data):
 @functools.cache
 def is_private(path):
     """Return whether nobody but this user, or root, can have written a file or folder; say so once if not."""
-    if not hasattr(os, "geteuid"):  # Windows
+    if not (what := why_not_private(path)):
         return True
-    found = os.stat(path)
-    if found.st_uid in {0, os.geteuid()} and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return True
-    what = "belongs to another user" if found.st_uid not in {0, os.geteuid()} else "can be written by others"
     remedy = "delete it, or name a folder of your own by FREDSIM_CACHE"
     notices.note(f"compiled kernels are neither read nor kept: {path} {what}; {remedy}")
     return False

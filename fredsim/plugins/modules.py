@@ -79,6 +79,11 @@ _places = [_Places()]  # of the experiment that was opened last
 _allowed: list[bool] = []  # whether the user has allowed the code of folders of results
 
 
+def _real(path: str | os.PathLike[str]) -> Path:
+    """Return a path from the root on and without links, as `Path.resolve`, which raises for links in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def search_folders() -> list[Path]:
     """Return the folders in which modules are looked up before sys.path."""
     (places,) = _places
@@ -87,7 +92,7 @@ def search_folders() -> list[Path]:
 
 def look_in(*found: Path) -> None:
     """From now on look up modules in the current folder and in these, instead of those given before."""
-    _places[0] = _Places(tuple(folder.resolve() for folder in found))
+    _places[0] = _Places(tuple(map(_real, found)))
 
 
 def look_as_recorded(folder: Path, config: str) -> None:
@@ -96,7 +101,7 @@ def look_as_recorded(folder: Path, config: str) -> None:
     If the user has allowed it, that is the current folder and the folder itself; else, if this user has run the
     experiment here, where they were looked up then. Otherwise, importing a module is an error.
     """
-    folder, before = folder.resolve(), folders_of(config)
+    folder, before = _real(folder), folders_of(config)
     if before is not None and not _allowed:
         _places[0] = _Places(tuple(before), here=False, recorded=folder)
     else:
@@ -225,7 +230,7 @@ def _check_elsewhere(top: str) -> None:
         return
     received = [folder for folder in (Path.cwd(), places.recorded) if folder is not None]
     for file in filter(None, (spec.origin, *(spec.submodule_search_locations or ()))):
-        if Path(file).resolve().parent in [folder.resolve() for folder in received]:  # not below: it may be one's own
+        if _real(file).parent in map(_real, received):  # not below: it may be one's own
             raise ModuleNotFoundError(f"No module named {top!r} but for {file}", name=top)
 
 
@@ -380,7 +385,7 @@ def _check_imported(name: str, file: Path) -> None:
     """
     top, *inner = name.split(".")
     before = getattr(sys.modules.get(top), "__file__", None)
-    if before is None or top == "fredsim" or Path(before).resolve() == file.resolve() or not Path(before).is_file():
+    if before is None or top == "fredsim" or _real(before) == _real(file) or not Path(before).is_file():
         return
     _check_same(file, Path(before), inner)
 

@@ -15,12 +15,32 @@ from pathlib import Path
 
 import platformdirs
 
+from fredsim.errors import ConfigError, shown, warn
+from fredsim.plugins.private_files import why_not_private
+
 __all__ = ["folders_of", "note_own_run"]
 
 
 def _file() -> Path:
-    """Return the file: in FREDSIM_STATE, else in the user's folder for the state of programs."""
-    return Path(os.environ.get("FREDSIM_STATE") or platformdirs.user_state_dir("fredsim")) / "own_runs.jsonl"
+    """Return the file: in FREDSIM_STATE, else in the user's folder for the state of programs.
+
+    Raises ConfigError for a folder that is another one wherever the user is, and may be somebody else's there.
+    """
+    folder = Path(os.path.expanduser(os.environ.get("FREDSIM_STATE") or platformdirs.user_state_dir("fredsim")))
+    if not folder.is_absolute():
+        what = f"the list of your runs with own code would be in {shown(str(folder))}, below the current folder"
+        raise ConfigError(f"{what}; let FREDSIM_STATE name one from the root on, or from ~")
+    return folder / "own_runs.jsonl"
+
+
+def _is_ours(file: Path) -> bool:
+    """Return whether nobody else can have written the file; say it if somebody can."""
+    for path in (file.parent, file):
+        if why := why_not_private(path):
+            remedy = "remove it, or let FREDSIM_STATE name a folder of your own"
+            warn(f"{path} {why}, so that the runs with own code noted there do not count as yours; {remedy}")
+            return False
+    return True
 
 
 def note_own_run(config: str, folders: Sequence[Path]) -> None:
@@ -41,8 +61,9 @@ def note_own_run(config: str, folders: Sequence[Path]) -> None:
 def folders_of(config: str) -> list[Path] | None:
     """Return where the modules of an experiment were looked up when this user last ran it; None if that never was."""
     found = None
-    with suppress(OSError), _file().open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    path = _file()
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file if _is_ours(path) else ():
             with suppress(ValueError, TypeError, KeyError):  # half a line, as a kill may leave it
                 entry = json.loads(line)
                 if entry["config"] == config:

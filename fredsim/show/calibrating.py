@@ -14,6 +14,7 @@ from fredsim.show.console import print_table
 from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table
 from fredsim.show.terminal import say, say_lines
+from fredsim.system.given import real_path
 
 __all__ = ["print_calibrated"]
 
@@ -27,7 +28,7 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, ou
     The predicted runs are kept in the folder `out`, with figures of both; None: only the tables are printed. Raises
     ConfigError if two of them would be kept in the same folder.
     """
-    names = [other.resolve().name for other in others]
+    names = [real_path(other).name for other in others]
     for name, other in zip(names, others, strict=True):
         first = others[names.index(name)]
         if out is not None and first != other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,14 +72,22 @@ Overrides = Annotated[
 ]
 
 
+def _number(kind: type[int] | type[float], text: str | float) -> float | None:
+    """Return a number as Python writes it, or a default; None for any other text: 1_000 and digits of other scripts."""
+    if isinstance(text, str) and ("_" in text or not text.isascii()):
+        return None
+    with suppress(ValueError):
+        return kind(text)
+    return None
+
+
 def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
     """Return a `typer.Option` for numbers, with fredsim's own message for a text that is not a number."""
 
-    def parse(text: str) -> float:
-        try:
-            return kind(text)
-        except ValueError:
-            raise typer.BadParameter(f"'{text}' is no {what}") from None
+    def parse(text: str | float) -> float:
+        if (number := _number(kind, text)) is None:
+            raise typer.BadParameter(f"'{text}' is no {what}")
+        return number
 
     return partial(typer.Option, parser=parse, metavar={int: "INTEGER", float: "FLOAT"}[kind])
 
@@ -90,10 +99,9 @@ def _jobs(text: str) -> int | str:
     """Return how runs of a sweep are done in parallel: a number of processes, or `device`."""
     if text == "device":
         return text
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is neither a whole number nor `device`") from None
+    if (number := _number(int, text)) is None:
+        raise typer.BadParameter(f"'{text}' is neither a whole number nor `device`")
+    return int(number)
 
 
 Jobs = Annotated[

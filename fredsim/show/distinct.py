@@ -9,6 +9,7 @@ from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.runs.folder.results import Result
 from fredsim.show.terminal import say
+from fredsim.system.given import real_path
 
 __all__ = ["alike", "distinct", "note_alike", "of_bits"]
 
@@ -28,7 +29,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
     for result in results:
         result.check_files()
         said = result.summary if result.has_ended else {}
-        key = (said["config"], said["status"], said["digest"]) if said else result.folder.resolve()
+        key = (said["config"], said["status"], said["digest"]) if said else real_path(result.folder)
         first = kept.setdefault(key, result)
         if first is result:
             continue

@@ -210,7 +210,8 @@ def print_plot(
 
     results = distinct([result for folder in folders for result in results_of(folder)])
     note_lacking(folders)
-    parameters = given_options(context) | {"folders": folders}
+    parameters = {key: value for key, value in given_options(context).items() if key != "allow_code"}
+    parameters |= {"folders": folders}
     if parameters in ({"folders": folders[:1]}, {"folders": folders[:1], "data_root": options.data_root}):
         return _draw_again(results, folders[0], options.data_root)
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")

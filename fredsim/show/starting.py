@@ -32,6 +32,7 @@ from fredsim.runs.single.opening import check
 from fredsim.show.catalogue.listing import own_text
 from fredsim.show.own_templates import OWN
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.given import real_path
 
 __all__ = ["write_experiment"]
 
@@ -94,7 +95,7 @@ def write_experiment(
         what = f"--own {kind} writes one for samples with a label each, and those of --data {visible(data)} have many"
         raise ConfigError(f"{what}; choose other data, such as glyphs")
     other = module_file(module.stem)
-    if other is not None and other.resolve() != module.resolve():
+    if other is not None and real_path(other) != real_path(module):
         what = f"{module}: another module would be imported in its place, {other}, where fredsim looks first"
         raise OutputError(f"{what}; choose another name for the experiment")
     _write_new(module, own.source)

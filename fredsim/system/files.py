@@ -191,7 +191,7 @@ def digest_of_digests(digests: Mapping[str, str | None]) -> str:
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
     del state  # only part of the cache's key, so that a file that has changed is read again
-    with open_regular(path, follow=True) as file:
+    with open_whole(path, follow=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

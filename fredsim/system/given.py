@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, shown
 
-__all__ = ["at_home", "given_path", "why_unread"]
+__all__ = ["at_home", "given_path", "real_path", "why_unread"]
 
 
 def at_home(path: str | os.PathLike[str]) -> Path:
@@ -21,13 +21,20 @@ def at_home(path: str | os.PathLike[str]) -> Path:
 def given_path(path: str | os.PathLike[str], what: str) -> Path:
     """Return a path that is given in Python; `what` names the argument.
 
-    Raises ConfigError if it is of another type, or empty, which Path takes for the current folder.
+    Raises ConfigError if it is of another type, or no file can have it: an empty one Path takes for the current folder.
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"{what} is {shown(path)}; it must be a path, such as 'results/mine'")
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty; name a folder or a file (`.` is the current folder)")
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"{what} is {shown(os.fspath(path))}; no name of a file has the character \\0: leave it out")
     return at_home(path)
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path from the root on and without links, as `Path.resolve`, which raises for links in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def why_unread(path: str | os.PathLike[str], error: OSError) -> str:

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import ValidationError
 
 from fredsim.config.clients import Clients
 from fredsim.config.data import DataChoice
+from fredsim.config.document import problems_at, read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.partition import make_shards
 from fredsim.data.datasets import data_root
 from fredsim.data.targets import Targets
 from fredsim.errors import ConfigError
+from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.runs.folder.results import Result
 
@@ -39,6 +41,23 @@ class LabelCounts:
     total: int
 
 
+class _Parts(HyperParameters):
+    data: DataChoice
+    clients: Clients
+
+
+def _parts_of(result: Result) -> _Parts:
+    """Return what a run's data and clients were. Raises ConfigError, with file and line, for words that no run has.
+
+    Other readers only show them, and take any (`check_config`).
+    """
+    config = result.config
+    try:
+        return _Parts.model_validate({key: config[key] for key in _Parts.model_fields})
+    except ValidationError as error:
+        raise problems_at(explain(error, _Parts), read_document(result.folder / "config.yaml").place) from None
+
+
 def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> LabelCounts:
     """Return the label counts of a run's clients; if there are very many, of some of them, evenly spaced by id.
 
@@ -47,12 +66,13 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     """
     if "problem" in result.config:
         raise ConfigError(f"{result.folder}: is of a problem, which has no rows that clients could hold")
-    data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
+    parts = _parts_of(result)
     # They change no label.
+    data: Any = parts.data
     data = data.model_copy(update={key: None for key in ("augment", "normalize") if getattr(data, key, None)})
     if data.user_code:  # it may be somebody else's
-        look_as_recorded(result.folder, config_digest(result.config))
-    of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
+        look_as_recorded(result.folder, config_digest(read_document(result.folder / "config.yaml").data))
+    of, seed = parts.clients, result.config["seed"]
     count = of.count
     targets = Targets(ignored=(result.config.get("loss") or {}).get("ignore_index"))
     found = data.load(data_root(root), seed, targets).train.y

@@ -33,6 +33,7 @@ from fredsim.simulation.record.recorder import MEASURED, Row
 from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import LINK, irregular_kind, read_bytes
 from fredsim.system.json_files import MOST_BYTES, parse_json
+from fredsim.system.memory import fills_memory, format_bytes, machine_memory
 from fredsim.system.parquet_files import open_parquet
 from fredsim.system.tensor_files import parse_tensors
 
@@ -115,8 +116,7 @@ class Result:
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
                 "take the change back, or run the edited experiment into another folder"
             )
-        check_config(path, document, ended=self.has_ended)
-        return config
+        return check_config(path, document, ended=self.has_ended)
 
     @property
     def has_ended(self) -> bool:
@@ -362,16 +362,20 @@ class Result:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The rows of events.parquet, if the experiment has `events: true`; they may be larger than memory.
+        """The rows of events.parquet, if the experiment has `events: true`.
 
         If the run was killed, these are the rows it had written; a warning says how many if the file's end is damaged.
         """
         path = self._path_of("events.parquet", "events: true")
         try:
             file, cut = open_parquet(path)
-            table: pd.DataFrame = file.read().to_pandas()
+            rows, size = file.metadata.num_rows, 8 * file.metadata.num_rows * file.metadata.num_columns
+            table: pd.DataFrame | None = None if fills_memory(size) else file.read().to_pandas()
         except (OutputError, OSError, ValueError) as error:  # pyarrow raises subclasses of the last two
             raise OutputError(f"{one_line(error)}; run the experiment again") from None
+        if table is None:  # a small file may unpack to billions of rows
+            what = f"its {rows:,} rows take {format_bytes(size)}, and this machine has {format_bytes(machine_memory())}"
+            raise OutputError(f"{path}: {what} of memory; read a part at a time (iter_batches of pyarrow.parquet)")
         if cut:
             warn(visible(cut))
         else:

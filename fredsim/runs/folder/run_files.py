@@ -118,10 +118,11 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
     return f"{name}: the bytes differ"
 
 
-def check_config(path: Path, document: Document, *, ended: bool = False) -> None:
-    """Raise ConfigError or OutputError if a document is no resolved experiment, without importing a user's code.
+def check_config(path: Path, document: Document, *, ended: bool = False) -> dict[str, Any]:
+    """Return a resolved experiment with all of its keys, also if somebody has written some shorter, as one may.
 
-    That of a run that has ended is only shown, and may have any names and texts in the place of others.
+    No code of a user is imported. That of a run that has ended is only shown, and may have any names and texts in the
+    place of others; with such it is returned as it is. Raises ConfigError or OutputError if it is none.
     """
     of = ("problem",) if "problem" in document.data else ("data", "model")
     for key in ("name", "seed", *of, *PARTS, *HOW):
@@ -132,10 +133,11 @@ def check_config(path: Path, document: Document, *, ended: bool = False) -> None
             what = f"{key} is {shown(value)}, which no run records"
             raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
     try:
-        Experiment.model_validate(document.data)
+        return Experiment.model_validate(document.data).plain()
     except ValidationError as error:
         if not (ended and all(map(_of_text, error.errors(include_url=False)))):
             raise problems_at(explain(error, Experiment), document.place) from None
+    return document.data
 
 
 def _of_text(error: Mapping[str, Any]) -> bool:

@@ -126,6 +126,9 @@ class SweepTables:
         if self.larger is None:  # either way that the runs may have said
             both = [replace(self, larger=larger).difference(folder, ended, before=before) for larger in (False, True)]
             return both[0] and both[1]
+        known = {*self.outcomes, *self._found(ended)}
+        for name in (name for columns in ended.values() for name in columns if name not in known):
+            return f"runs.csv: {name} is of the runs, and sweep.yaml does not ask for it"
         found = self._difference(folder, ended)
         if found is None or not before:
             return found

@@ -250,6 +250,23 @@ def interrupts_kept_from_children() -> Iterator[None]:
 
 
 @contextmanager
+def imports_not_from_here() -> Iterator[None]:
+    """Let processes that are started here import nothing from the current folder, which may be somebody else's.
+
+    Those of `multiprocessing` are begun by `python -c`, which looks there first, also for Python's own modules.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
 def local_cluster(workers: int) -> Iterator[Cluster]:
     """Start a scheduler and `workers` workers on this machine; yield a connection to them.
 
@@ -266,7 +283,8 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
         security = Security.temporary()
     settings: dict[str, Any] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}  # no pages
     where = dask.config.get("temporary-directory", None)
-    with TemporaryDirectory(prefix="fredsim-", dir=where, ignore_cleanup_errors=True) as scratch:
+    kept = imports_not_from_here()  # also of a worker that is started again
+    with kept, TemporaryDirectory(prefix="fredsim-", dir=where, ignore_cleanup_errors=True) as scratch:
         try:
             with dask.config.set({**settings, "temporary-directory": scratch}), interrupts_kept_from_children():
                 processes = LocalCluster(

@@ -11,6 +11,7 @@ from fredsim.runs.folder.results import Result, Results, load, nothing_ended
 from fredsim.show.distinct import distinct
 from fredsim.show.export.recorded import ExportedRun, read_run
 from fredsim.show.lacking import note_lacking
+from fredsim.system.given import real_path
 
 __all__ = ["TARGETS", "export"]
 
@@ -52,7 +53,7 @@ def export(folders: Sequence[Path], to: str, output: Path | None = None) -> Iter
 def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Result]]:
     """Yield each run with its name: that of its folder; for a run of a sweep, SWEEP/RUN."""
     for folder in folders:
-        loaded, name = load(folder), folder.resolve().name
+        loaded, name = load(folder), real_path(folder).name
         if isinstance(loaded, Results):
             if not len(loaded):
                 raise nothing_ended(folder)

@@ -53,7 +53,8 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        client = MlflowClient(tracking_uri=f"sqlite:///{output.resolve()}")
+        place = str(output.resolve()).replace("%", "%25")  # in an address, %20 is a blank
+        client = MlflowClient(tracking_uri=f"sqlite:///{place}")
         experiments = {run.experiment: _experiment(client, run.experiment) for run in runs}
         for run in runs:
             yield run.name, _written(client, experiments[run.experiment], run)

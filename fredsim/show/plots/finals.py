@@ -88,11 +88,11 @@ def final_middle(runs: Sequence[Result], y: str) -> float | None:
 
 
 def goal_of(runs: Iterable[Result], y: str) -> float | None:
-    """Return the value of y at which all of these runs stop, by `until`; None if they do not.
+    """Return the value of y, a column of theirs, at which all of these runs stop, by `until`; None if they do not.
 
     Such runs are not compared by how they ended, which is how far they overshoot, but by when they are there.
     """
-    goals = {(run.config.get("until") or {}).get(y) for run in runs}
+    goals = {(run.config.get("until") or {}).get(y) if y in run.metrics else None for run in runs}
     goal = goals.pop() if len(goals) == 1 else None
     return None if goal is None else float(goal)
 

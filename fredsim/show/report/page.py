@@ -22,6 +22,7 @@ from fredsim.show.report.data import Given, data_of, lines_of
 from fredsim.show.report.sections import sections
 from fredsim.show.terminal import say
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.given import real_path
 
 __all__ = ["report"]
 
@@ -65,10 +66,10 @@ def report(
             results.append(loaded)
             continue
         results += loaded
-        if folder.resolve() not in left:  # otherwise it is named twice
+        if real_path(folder) not in left:  # otherwise it is named twice
             failures += loaded.failures
             sweeps.append(document)
-            left[folder.resolve()] = (folder, unended(document, len(loaded) + len(loaded.failures)))
+            left[real_path(folder)] = (folder, unended(document, len(loaded) + len(loaded.failures)))
     if not results:
         raise nothing_ended(folders[0])
     results = distinct(results)

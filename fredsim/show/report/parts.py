@@ -14,6 +14,7 @@ from fredsim.show.report.sections import Section
 from fredsim.show.report.values import shown
 from fredsim.show.report.winner import verdict, winner_table
 from fredsim.show.tables import Table
+from fredsim.system.given import real_path
 
 __all__ = ["facts", "provenance", "question", "section_html", "table_html", "winner"]
 
@@ -124,7 +125,7 @@ def provenance(results: Sequence[Result]) -> str:
         for key, found in facts.items()
     ]
     digests = [
-        {"run": label, "folder": result.folder.resolve().name, "SHA-256 of the parameters": result.summary["digest"]}
+        {"run": label, "folder": real_path(result.folder).name, "SHA-256 of the parameters": result.summary["digest"]}
         for result, label in zip(results, labels(results), strict=True)
     ]
     return f"{table_html(Table(rows))}<details><summary>digests</summary>{table_html(Table(digests))}</details>"
