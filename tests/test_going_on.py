@@ -102,7 +102,7 @@ def test_another_way_begins_anew(change: str, tmp_path: Path, monkeypatch: pytes
     stopped(DATA, tmp_path, 10)
     now = {"backend": {"backend": "numpy"}, "path": {"path": "fused"}, "code": {}}[change]
     if change == "code":
-        monkeypatch.setattr("fredsim.runs.single.execution.user_code_digests", lambda _: {"mine": "0" * 64})
+        monkeypatch.setattr("fredsim.runs.single.execution.code_digests", lambda _: {"mine": "0" * 64})
     status, notes = stopped(DATA | now, tmp_path, 10**9)
     assert (status, len(notes)) == ("finished", 1)
     assert f"cannot be used (its {change} is" in notes[0]
