@@ -106,7 +106,7 @@ def test_a_server_of_ones_own(command: Command, own_server: Callable[..., str]) 
 
 def test_a_server_whose_defaults_are_no_plain_data(command: Command, own_server: Callable[..., str]) -> None:
     """They are left out, and so is what takes several lines: only a whole line can be a comment."""
-    taken = "self, lr=0.1, beta=np.float32(0.9), where=os, table={'a': [{'b': [1]}]}, note='a\\nb', steps=3"
+    taken = "self, lr=0.1, beta=1j, where=os, table={'a': [{'b': [1]}]}, note='a\\nb', steps=3"
     Path("own_new.py").write_text(own_server().replace("self, lr", taken), encoding="utf-8")
     assert command("new", "mine", "--server", "own_new:Plain")[0] == 0
     text = Path("mine.yaml").read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ def test_a_run_of_a_sweep_whose_folder_is_gone(place: Path) -> None:
     run = min(path for path in recorded("sweep").iterdir() if path.is_dir())
     shutil.rmtree(run)
     results = fredsim.load("out")
-    says = f"out/runs.csv names the run {run.name} whose folder is gone; resume=True does it again"
+    says = f"{Path('out/runs.csv').absolute()} names the run {run.name} whose folder is gone; resume=True does it again"
     with pytest.raises(OutputError, match=f"^{re.escape(says)}$"):
         list(results)  # type: ignore[arg-type]
 
@@ -234,7 +234,7 @@ def test_tensors_of_another_type(kind: str, place: Path, refused: Refused) -> No
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
     seal(Path("out"))
     refused("compare", "out", "out", says=("out/params.safetensors: ",))
-    with pytest.raises(OutputError, match=r"^out/params\.safetensors: "):
+    with pytest.raises(OutputError, match=r"out/params\.safetensors: cannot be read"):
         _ = fredsim.load("out").params  # type: ignore[union-attr]
 
 
@@ -243,7 +243,7 @@ def test_parameters_of_doubles_are_none(place: Path) -> None:
     recorded("one")
     save_file({"w": np.zeros(3)}, "out/params.safetensors")
     seal(Path("out"))
-    with pytest.raises(OutputError, match=r"^out/params\.safetensors: is damaged \('w' has the type float64, not floa"):
+    with pytest.raises(OutputError, match=r"out/params\.safetensors: is damaged \('w' has the type float64, not floa"):
         _ = fredsim.load("out").params  # type: ignore[union-attr]
 
 
@@ -401,7 +401,7 @@ def test_a_file_that_is_too_large(place: Path) -> None:
         read_bytes("x", most=1000)
     recorded("one")
     shutil.move("x", "out/summary.json")
-    with pytest.raises(OutputError, match=r"^out/summary\.json: cannot be read \(it has 1,099"):
+    with pytest.raises(OutputError, match=r"out/summary\.json: cannot be read \(it has 1,099"):
         _ = fredsim.load("out").summary  # type: ignore[union-attr]
 
 

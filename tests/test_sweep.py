@@ -301,7 +301,8 @@ def test_what_a_sweep_lacks_is_said(
         assert re.fullmatch(f"note: {stopped}: was interrupted, and is {done} up to iteration [234].\n", messages)
     capsys.readouterr()
     fredsim.load("out").plot()
-    assert "note: out: runs of the sweep that did not end (1) are not shown" in capsys.readouterr().err
+    says = f"note: {Path('out').absolute()}: runs of the sweep that did not end (1) are not shown"
+    assert says in capsys.readouterr().err
     assert command("plot", next(Path("out").glob("lr=0.1-*")), "-o", "x.svg")[2] == ""
 
 

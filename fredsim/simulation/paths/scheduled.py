@@ -71,7 +71,8 @@ class Scheduled(Simulation):
         """Return the state; it includes what clients hold, except before the first event."""
         if not self.iteration:
             return super().take_state()
-        return super().take_state() | self._stretches.take_held() | self._order()
+        held = self._stretches.take_held()  # first: it brings up to date what the rest is of
+        return super().take_state() | held | self._order()
 
     def _order(self) -> State:
         """Return the SHA-256 of who arrives when, by a user's class, which may draw it by other means than streams."""
