@@ -204,12 +204,12 @@ def test_every_place_of_a_report(here: Path, command: Command) -> None:
         written("one", Path("run"))
         for place in PLACES:
             if place not in {"status", "metrics"}:  # which are refused
-                forge(Path("run"), [place], f"{text}, {place}")
+                forge(Path("run"), [place], f"{text} as {place}")
         assert command("report", "run", "-o", "r.html") == (0, "r.html\n", "")
         page = Path("r.html").read_text(encoding="utf-8")
         for place in sorted(SHOWN):
             shows = text.isprintable() or place not in {*IN_CONFIG, "heading"}  # YAML has no such characters
-            assert judge_page(page, f"{text}, {place}", shows=shows) == "", place
+            assert judge_page(page, f"{text} as {place}", shows=shows) == "", place
 
 
 def test_a_status_that_no_run_has(here: Path, refused: Refused) -> None:
