@@ -183,14 +183,17 @@ def test_a_rule_is_applied_by_pytorchs_threads(simulate: Simulate, monkeypatch: 
     from fredsim.native import threads
 
     teams: list[Team] = []
+    sizes: list[int] = []
     make = threads.pytorch_team
 
     def made(size: int) -> Team:
+        sizes.append(size)
         teams.append(make(size))
         return teams[-1]
 
     monkeypatch.setattr(threads, "pytorch_team", made)
     found = [simulate(experiment("a rule with state") | {"threads": size}) for size in (1, 2)]
+    assert sizes == [1, 2]
     assert all(team.seconds > 0 for team in teams)
     assert [one.summary["path"] for one in found] == ["queued"] * 2
 

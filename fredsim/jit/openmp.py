@@ -48,9 +48,10 @@ class OpenMPTeam(Team):
         for place, function in ((RANK, library.omp_get_thread_num), (SIZE, library.omp_get_num_threads)):
             self._shared[place] = cast(function, c_void_p).value
         self._shared[BARRIER] = self._addresses[0]
+        self._call = work.address, address(self._shared), threads, 0
 
     def _run_together(self, kernel: Compiled, arguments: Structure) -> None:
         began = time.perf_counter()
         self._shared[KERNEL], self._shared[ARGUMENTS] = kernel.address, addressof(arguments)
-        self._parallel(work.address, address(self._shared), self.size, 0)
+        self._parallel(*self._call)
         self.seconds += time.perf_counter() - began

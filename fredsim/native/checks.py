@@ -20,8 +20,7 @@ from fredsim.numerics.arrays import near
 from fredsim.plugins.failures import is_interrupt
 
 __all__ = [
-    "Casts", "Unchanged", "are_probabilities", "changed_in_forward", "check_gradient", "check_hooks",
-    "counted_in_forward", "nothing_again",
+    "Casts", "Unchanged", "are_probabilities", "check_gradient", "check_hooks", "left_by_forward", "nothing_again",
 ]  # fmt: skip
 
 Array = NDArray[np.float32]
@@ -142,31 +141,11 @@ def are_probabilities(module: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
         return False
 
 
-def changed_in_forward(module: Any, x: torch.Tensor) -> str:
-    """Return the name of the first parameter that a forward pass changes, as a limit on weights does; "" if it is none.
+def left_by_forward(module: Any, x: torch.Tensor) -> tuple[str, str]:
+    """Return the names of the first parameter, and of the first attribute, a whole number, that a forward pass changes.
 
-    It is put back afterwards. Nothing is found if the module fails.
-    """
-    named = dict(module.named_parameters())
-    before = [value.detach().clone() for value in named.values()]
-    try:
-        with torch.no_grad():
-            module(x)
-        return next((name for (name, now), was in zip(named.items(), before, strict=True) if not same(now, was)), "")
-    except BaseException as error:  # of any type: see are_probabilities
-        if is_interrupt(error):
-            raise
-        return ""
-    finally:
-        with torch.no_grad():
-            for value, was in zip(named.values(), before, strict=True):
-                value.copy_(was)
-
-
-def counted_in_forward(module: Any, x: torch.Tensor) -> str:
-    """Return the name of the first attribute, a whole number, that a forward pass changes; "" if none is.
-
-    Nothing is found if the module fails.
+    A limit on weights changes parameters, which are put back afterwards; a count of calls stays. A name is "" if there
+    is none, and both are if the module fails.
     """
 
     def counts() -> dict[str, int]:
@@ -174,12 +153,18 @@ def counted_in_forward(module: Any, x: torch.Tensor) -> str:
         found = ((".".join(filter(None, (path, name))), value) for path, own in parts for name, value in own)
         return {name: value for name, value in found if type(value) is int}
 
-    before = counts()
+    named, counted = dict(module.named_parameters()), counts()
+    before = [value.detach().clone() for value in named.values()]
     try:
         with torch.no_grad():
             module(x)
+        changed = (name for (name, now), was in zip(named.items(), before, strict=True) if not same(now, was))
+        return next(changed, ""), next((name for name, value in counts().items() if counted.get(name) != value), "")
     except BaseException as error:  # of any type: see are_probabilities
         if is_interrupt(error):
             raise
-        return ""
-    return next((name for name, value in counts().items() if before.get(name) != value), "")
+        return "", ""
+    finally:
+        with torch.no_grad():
+            for value, was in zip(named.values(), before, strict=True):
+                value.copy_(was)

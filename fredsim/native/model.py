@@ -229,7 +229,7 @@ class TorchModel(Network):
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.checks import are_probabilities, changed_in_forward, counted_in_forward
+        from fredsim.native.checks import are_probabilities, left_by_forward
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:
@@ -238,8 +238,8 @@ class TorchModel(Network):
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
         samples = samples.to(self.device)
-        with seeded(0):  # what changes parameters is asked for first, since the others let it
-            changed, counted = changed_in_forward(self.module, samples), counted_in_forward(self.module, samples)
+        with seeded(0):  # first, since the others let it change parameters
+            changed, counted = left_by_forward(self.module, samples)
         with seeded(0):
             probabilities = is_softmax and are_probabilities(self.module, samples)
         if probabilities:

@@ -76,10 +76,13 @@ class Scheduled(Simulation):
 
     def _order(self) -> State:
         """Return the SHA-256 of who arrives when, by a user's class, which may draw it by other means than streams."""
+        if not self._dispatcher.own:
+            return {}
         assert self._schedule is not None
-        client, at = self._schedule.client, self._schedule.time
-        digest = hashlib.sha256(client.tobytes() + (b"" if at is None else at.tobytes()))
-        return {"order": digest.hexdigest()} if self._dispatcher.own else {}
+        digest = hashlib.sha256(self._schedule.client.tobytes())
+        if self._schedule.time is not None:
+            digest.update(self._schedule.time.tobytes())
+        return {"order": digest.hexdigest()}
 
     def put_state(self, state: State) -> None:
         """Restore a state; draw the schedule again if events have happened."""
