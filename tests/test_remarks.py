@@ -20,6 +20,7 @@ from fredsim.config.document import dump_yaml
 from fredsim.config.shipped import shipped
 from fredsim.data.datasets import load_dataset, read_dataset
 from fredsim.data.remarks import about_channels, about_samples
+from fredsim.plugins.failures import channels_remedy
 from fredsim.runs.many.remarks import remark_before, runs_at_chance
 from fredsim.runs.single.opening import open_expansion
 
@@ -167,6 +168,12 @@ def test_which_axis_may_be_the_channels_by_its_length() -> None:
     """Grey images with their channels last are as doubtful as coloured ones, also if they are three rows high."""
     shapes = {(4, 5, 1): True, (3, 3, 4): True, (2, 3, 2): True, (4, 5, 6): False, (3, 5, 1): False, (1, 3, 3): False}
     assert {shape: any(about_channels("own", shape, shape[0])) for shape in shapes} == shapes
+
+
+def test_which_images_seem_to_have_their_channels_last() -> None:
+    seem = [(8, 6, 3), (28, 28, 1), (32, 32, 4)]
+    others = [(3, 8, 6), (3, 8, 1), (1, 28, 1), (8, 3, 3), (8, 6, 5), (8, 3), (2, 8, 6, 3)]  # of images, of rows
+    assert [bool(channels_remedy(shape)) for shape in (*seem, *others)] == [True] * len(seem) + [False] * len(others)
 
 
 @pytest.mark.parametrize(
