@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Mutant", "mutants"]
+__all__ = ["Mutant", "mutants", "normal"]
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -42,6 +42,11 @@ def mutants(source: str) -> Iterator[Mutant]:
             text = ast.unparse(ast.fix_missing_locations(tree))
             setattr(node, field, old)
             yield Mutant(line, change, text)
+
+
+def normal(source: str) -> str:
+    """Return a module as its mutants are written, but for their changes."""
+    return ast.unparse(ast.parse(source))
 
 
 def _kept(tree: ast.Module) -> set[int]:
