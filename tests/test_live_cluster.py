@@ -60,22 +60,34 @@ def test_a_worker_is_killed_and_another_comes(small_yaml: Path, cluster: Cluster
     assert (events["staleness"] >= 0).all()
 
 
+MOVED = """
+class Moved(Plain):
+    def __init__(self, lr):
+        super().__init__(lr)
+        os.chdir({folder!r})
+"""
+
+
 def test_a_server_that_workers_do_not_have(
-    small_yaml: Path, cluster: Cluster, own_server: Callable[..., str], command: Command
+    small_yaml: Path, cluster: Cluster, own_server: Callable[..., str], tmp_path: Path, command: Command
 ) -> None:
-    """Its module is needed where the server is; a worker of another fredsim gets nothing to do."""
+    """Its module is needed where the server is; a worker of another fredsim gets nothing to do.
+
+    It may change into another folder: the results are where they were asked for.
+    """
     cluster.work()
     cluster.of_version("0.0.9")
     cluster.wait_for_workers(2)
     Path("apart").mkdir()
-    Path("apart/own_apart.py").write_text(own_server(), encoding="utf-8")
+    Path("apart/own_apart.py").write_text(own_server() + MOVED.format(folder=str(tmp_path / "apart")), encoding="utf-8")
     path = Path("apart", small_yaml.name)
     small_yaml.rename(path)
-    words = ("live", path, "server={name: 'own_apart:Plain', lr: 0.1}", "iterations=60", "--dask", cluster.address)
+    words = ("live", path, "server={name: 'own_apart:Moved', lr: 0.1}", "iterations=60", "--dask", cluster.address)
     code, _, messages = command(*words, "--out", "live")
     assert code == 0, messages
     assert re.search(r"the worker \S+ has fredsim 0\.0\.9, this is .*; it gets no task", messages)
-    assert command("verify", "live")[:2] == (0, "live: same bits\n")
+    live = tmp_path / "live"
+    assert command("verify", live)[:2] == (0, f"{live}: same bits\n")
 
 
 LOSS = """

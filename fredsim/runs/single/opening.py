@@ -97,6 +97,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
         check_statistics(experiment)
 
 
+@folder_kept()  # which a user's class may change when it is made
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
     """Return the server of an experiment and its protocol (gates, compressor, local steps), not started.
 
@@ -189,6 +190,7 @@ def check_statistics(experiment: Experiment) -> None:
         raise ConfigError(f"{what}, and {kept}: leave one out")
 
 
+@folder_kept()  # which a user's class may change when it is made
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
     found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -100,8 +100,6 @@ class Run:
         hooks: Hooks = SIMULATED_RUN,
     ) -> None:
         """Make the simulation; `stop_at` is an iteration at which it stops as if interrupted."""
-        with suppress(OSError):  # a user's code may change into another folder; if this one is gone, that will show
-            folder = folder.absolute()
         self._checkpoints, self._seconds_between = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._checkpoint_at = policy.at
         self._prepared, self._backend, self._engine = prepared, backend, engine
