@@ -24,8 +24,6 @@ class Covering:
             self.seconds[test] += float(seconds)
         found = CoverageData(str(data))
         found.read()
-        if str(measured) not in found.measured_files():
-            raise SystemExit(f"{data}: does not measure {measured}; run the tests with coverage in that checkout")
         contexts = found.contexts_by_lineno(str(measured))
         source = module.read_text(encoding="utf-8")
         same = _same(source, measured.read_text("utf-8"))

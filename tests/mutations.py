@@ -32,7 +32,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
-from coverage import Coverage
+from coverage import Coverage, CoverageData
 
 from tests.covering import Covering
 from tests.mutants import Mutant, mutants, normal
@@ -320,6 +320,12 @@ def main() -> int:
         for place in places
         for path in ([place] if place.suffix else sorted(place.rglob("*.py")))
     ]
+    data = CoverageData(str(options.coverage))
+    data.read()
+    measured = data.measured_files()
+    for module in [name for name in modules if str(options.measured.absolute() / name) not in measured]:
+        print(f"{module}: left out, as {options.coverage} does not tell of it")  # noqa: T201
+        modules.remove(module)
     lines, total = list[str](), 0
     for module, count, left in tried(modules, options):
         total += count
