@@ -395,6 +395,19 @@ def test_other_rows_on_demand_have_another_digest(monkeypatch: pytest.MonkeyPatc
     assert len({*found.values()}) == 4, found
 
 
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_file_on_demand_that_was_moved_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for folder, shift in (("here", 1), ("there", 1), ("other", 2)):
+        path = tmp_path / folder / "shift.npy"
+        path.parent.mkdir()
+        np.save(path, np.float32(shift))
+        monkeypatch.setattr(find_own("python:own_sets:Blobs"), "files", [path], raising=False)
+        own._load.cache_clear()
+        digests.append(load_own("python:own_sets:Blobs", {}, 60, 20).digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
 @pytest.mark.parametrize("most", [2**28, 0])
 def test_the_order_of_keys_does_not_matter(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (own, npy_datasets):

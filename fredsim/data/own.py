@@ -133,7 +133,8 @@ def _load(
     if total <= MOST_IN_MEMORY:
         readers = {part: InMemory(reader) for part, reader in readers.items()}
     classes = _classes(name, made)
-    identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
+    kept = [*files.values()]  # not where they are: a folder may be moved
+    identity = json.dumps([name, key, kept, {part: _identity(reader) for part, reader in readers.items()}])
     rows = _rows(readers, train, validation)
     found = of_readers(name, readers, rows, identity, None if numbers else classes, ignored)
     return replace(found, files=tuple(files.items()))
