@@ -327,11 +327,8 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "shares"), [
-    ("of four kinds", (0.0, 0.3, 0.6, 0.99)),
-    ("alike", (0.0, 0.6)),
-    ("a network of operators", (0.0, 0.6)),
-    pytest.param("alike", (0.3, 0.99), marks=pytest.mark.slow),
-    pytest.param("a network of operators", (0.3, 0.99), marks=pytest.mark.slow),
+    *((name, (0.0, 0.6)) for name in LARGE),
+    *(pytest.param(name, (0.3, 0.99), marks=pytest.mark.slow) for name in LARGE),
 ])  # fmt: skip
 def test_with_as_little_memory_as_each_run_needs_by_itself(
     name: str, shares: Sequence[float], sweep: Sweep, device_bytes: DeviceBytes
