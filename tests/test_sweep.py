@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 import fredsim
 from fredsim.config.document import read_document
+from fredsim.runs.folder.folders import locked
 from fredsim.runs.folder.results import Result, Results
 from fredsim.system.files import write_atomic
 
@@ -193,6 +195,23 @@ def test_a_folder_that_cannot_be_written_fails_its_run_alone(
     assert [row["status"] for row in rows(Path("out"))] == ["failed", "finished", "finished"]
     assert all((path / "params.safetensors").exists() for path in others)
     assert {path: path.read_bytes() for path in shut.iterdir()} == before
+
+
+def test_another_process_that_waits_for_the_folder(
+    small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does all runs anew, and begins with an empty runs.csv: what the first has done was called interrupted."""
+
+    @contextmanager
+    def followed(folder: Path) -> Iterator[None]:
+        with locked(folder):
+            yield
+        write_atomic(folder / "runs.csv", (folder / "runs.csv").read_text(encoding="utf-8").partition("\n")[0] + "\n")
+
+    monkeypatch.setattr("fredsim.runs.many.sweep.locked", followed)
+    code, output, messages = command("run", small_yaml, "sweep={seed: [0, 1]}", "figures=[]", "--out", "out")
+    assert (code, "interrupted" in messages, output.count("finished")) == (0, False, 2)
+    assert rows(Path("out")) == []
 
 
 def test_rows_of_runs_whose_folders_have_the_same_label(small_yaml: Path) -> None:

@@ -91,7 +91,7 @@ def run_expansion(
                 warn(f"jobs is {jobs}, and {what}")
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
-                run_sweep(
+                loaded = run_sweep(
                     expansion,
                     folder,
                     root,
@@ -102,7 +102,6 @@ def run_expansion(
                     cluster=cluster,
                     policy=policy,
                 )
-            loaded = Results(folder)
         else:
             loaded = Result(folder)
             _run_single(expansion, folder, root, resume, policy, monitor, stop)

@@ -21,6 +21,7 @@ from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim, locked, withdraw
 from fredsim.runs.folder.result import Result, check_inside
+from fredsim.runs.folder.results import Results
 from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.resuming import reason_to_run
@@ -46,8 +47,8 @@ def run_sweep(
     jobs: Jobs,
     cluster: Cluster | None,
     policy: CheckpointPolicy,
-) -> None:
-    """Do the runs of a document in subfolders of `folder`; with `resume` skip those that have finished there.
+) -> Results:
+    """Do the runs of a document in subfolders of `folder`, and return them; with `resume` skip those finished there.
 
     A run that fails does not stop the others. Raises ConfigError or DataError before the first run if the data of any
     run is missing or does not fit it; OutputError if the folder holds something else.
@@ -85,6 +86,7 @@ def run_sweep(
                 tables.ended(task, task.do(monitor.observer(), stop))
                 if stop():
                     break
+        return Results(folder)  # read now: a process that waits for the lock writes runs.csv anew
 
 
 class SweepFiles:
