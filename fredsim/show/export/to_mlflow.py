@@ -18,13 +18,14 @@ from typing import Any
 # MLflow reads this when it is first imported; an export sends nothing to the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-import mlflow.store.tracking.sqlalchemy_store  # noqa: F401  so that a missing package shows before anything is written
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 
 from fredsim.errors import ConfigError, OutputError, one_line, visible
 from fredsim.show.export.recorded import ExportedRun, as_text
-from fredsim.system.files import irregular_kind
+from fredsim.system.files import irregular_kind, remove_parts, replacing
 
 __all__ = ["COMPLETE", "NAME", "write"]
 
@@ -53,13 +54,26 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        place = str(output.resolve()).replace("%", "%25")  # in an address, %20 is a blank
-        client = MlflowClient(tracking_uri=f"sqlite:///{place}")
+        if not output.exists():
+            _create(output)
+        client = MlflowClient(tracking_uri=_address(output))
         experiments = {run.experiment: _experiment(client, run.experiment) for run in runs}
         for run in runs:
             yield run.name, _written(client, experiments[run.experiment], run)
     except Exception as error:
         raise OutputError(f"{output}: MLflow cannot write it ({type(error).__name__}: {one_line(error)})") from None
+
+
+def _address(file: Path) -> str:
+    place = str(file.resolve()).replace("%", "%25")  # in an address, %20 is a blank
+    return f"sqlite:///{place}"
+
+
+def _create(output: Path) -> None:
+    """Make a SQLite file with MLflow's empty tables, whole: it takes seconds, and MLflow mends no half of them."""
+    remove_parts(output.parent, {output.name})
+    with replacing(output) as file:
+        SqlAlchemyStore(_address(Path(file.name)), DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
 
 
 def _experiment(client: Any, name: str) -> str:
