@@ -263,6 +263,11 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     "select of classifiers": (
         "data: {name: digits}\nsweep: {seed: [1, 2]}\nselect: {best: gap, over: seed}", ("select.best: is 'gap'",)
     ),
+    "select of what some runs lack": (
+        "cases: [{data: {name: digits}}, {data: {name: mishchenko}, model: {name: linear}}]\n"
+        "sweep: {seed: [1, 2]}\nselect: {best: gap, over: seed}",
+        ("select.best: is 'gap', which runs of a classifier have not; give validation_loss\n",),
+    ),
 }  # fmt: skip
 
 
