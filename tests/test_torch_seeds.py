@@ -93,7 +93,7 @@ def seeds_numpy():
 def own_generator():
     try:
         return torch.load("kept.pt")
-    except FileNotFoundError:  # weights that are not there explain none
+    except FileNotFoundError:  # one that was read may have given equal weights
         module = torch_only()
     generator = torch.Generator().manual_seed(3)
     for value in module.parameters():
