@@ -103,7 +103,7 @@ OVERRIDES = {
     "clients.count=true": ("clients.count: is true", "valid integer"),
     "clients.batch_size=0": ("clients.batch_size: is 0", "greater than 0"),
     "clients.batch_size=1201": ("clients.batch_size is 1201", "must not exceed the 1200 training rows (data.train)"),
-    "clients=4": ("clients: is 4", "must be a mapping"),
+    "clients=4": ("clients: is 4; it must be a mapping of keys to values\n",),
     "clients.sampling=idd": ("clients.sampling: is 'idd'", "'sequential', 'iid' or 'shuffled'"),
     "iterations=0": ("iterations: is 0", "greater than 0"),
     "seed=-1": ("seed: is -1", "greater than or equal to 0"),
@@ -113,6 +113,7 @@ OVERRIDES = {
     "backend=numpi": ("backend: is 'numpi'", "'auto', 'numpy', 'numba' or 'cuda'"),
     "server.name=asgf": ("server.name: unknown server 'asgf'", "did you mean 'asgd'?", "known: adagrad, adam, asgd"),
     "server.name=..servers:ASGD": ("'..servers:ASGD' must have the form package.module:Class",),
+    "server.name=servers:ASGD:lr": ("'servers:ASGD:lr' must have the form package.module:Class",),
     "server=asgd": ("server: is 'asgd'", "must be a mapping"),
     "server.lr=fast": ("server.lr: is 'fast'", "valid number"),
     "server.lr=0": ("server.lr: is 0", "greater than 0"),
@@ -219,6 +220,8 @@ def test_what_another_class_left_over(small_yaml: Path, refused: Refused) -> Non
         f"small.yaml:{line}: server.limit: unknown key of server asgd (override 'server.name=asgd') (known: lr, weight"
     )
     refused("show", small_yaml, "server.name=asgd", says=(says, "; give server={name: asgd, lr: …}"))
+    small_yaml.write_text(text.replace("lr: 0.1", "lr: -1"), encoding="utf-8")
+    refused("show", small_yaml, "server.name=asgd", says=("server.lr: is -1; it should be greater than 0\n",))
 
 
 @pytest.mark.parametrize(

@@ -532,10 +532,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "give validation_loss",
     ),
     "targets of a quadratic": ({"data": {"name": "quadratic"}, "loss": None}, "data quadratic has no classes"),
-    "an error": ({"until": {"validation_error": 0.1}}, "neither an error nor a gap"),
+    "an error": ({"until": {"validation_error": 0.1}}, "runs of loss mse have neither an error nor a gap"),
     "shards by class": (
         {"clients": {"count": 2, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}},
-        "not classes",
+        "the data set's labels are float32, not classes",
+    ),
+    "shards by classes of which a row has several": (
+        changed("several", "mse")
+        | {"clients": {"count": 2, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}},
+        "the data set's labels are several for each row, not classes",
     ),
 }
 

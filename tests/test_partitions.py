@@ -246,6 +246,7 @@ def test_an_extreme_concentration_is_no_overflow() -> None:
             "min_size, 20: this was the last of 11 attempts; lower clients.count or min_size, raise alpha",
         ),
         (9, {"name": "dirichlet", "alpha": 1.0, "equal_sizes": True, "min_size": 99}, "min_size is 99; the 313 train"),
+        (400, {"name": "dirichlet", "alpha": 1.0, "equal_sizes": True, "min_size": 2}, "rows are 1 per client; give"),
         (9, {"name": "pathological", "classes": 11}, "classes is 11; the training rows have 10 classes: lower it"),
         (99, {"name": "pathological", "classes": 3}, "clients.partition.classes is 3; "),
         (200, {"name": "pathological", "classes": 2}, "200 clients with as many classes need 400 rows at least"),

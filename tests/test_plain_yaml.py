@@ -142,7 +142,7 @@ def test_plain_texts(text: str, data: dict[str, Any]) -> None:
     "text",
     [
         "", "a", "- a", " a: 1", "a:", "a: 1\na: 2", "{a: 1}", "a: &b 1", "a: *b", "a: !!str 1", "a: |\n  b",
-        "a: b\n  c", "true: 1", "1: a",
+        "a: b\n  c", "true: 1", "1: a", "a:\nb: 1", "a:\n- \n- b",
         "a:\n b: 1\n  c: 2", "a:\n- b: 1\n  - c", "a: 1_0", "a: 07", "a: 2020-01-02", "a: \"\\n\"", "a: 'b\n  c'",
         "a: b: c", "a: [b: c]", "a: {b}", "a: [1", "a: 1]", "a: [1,, 2]", "a: \t1", "a: b\x07",
         "<<: {a: 1}", "a: ? b", "---\na: 1", "a: 1\n...\n", "%YAML 1.1\n---\na: 1", f"a: {'[' * 30}{']' * 30}",

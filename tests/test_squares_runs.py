@@ -229,7 +229,10 @@ def drawn_y(drawn: list[Any]) -> Callable[[], list[str]]:
 
 BASE = "iterations: 9\nclients: {count: 4, batch_size: 2}\nserver: {name: asgd, lr: 0.1}\n"
 REFUSED: dict[str, tuple[str, Sequence[str]]] = {
-    "mlp": ("data: {name: least_squares}", ("model.name is mlp; data least_squares has no classes", "{name: linear}")),
+    "mlp": (
+        "data: {name: least_squares}",
+        ("model.name is mlp; data least_squares has no classes: give model: {name: linear}, or loss: mse\n",),
+    ),
     "labels": ("data: {name: digits}\nmodel: {name: linear}", ("model.name is linear; data digits has classes",)),
     "minibatch": (
         "data: {name: quadratic}\nmodel: {name: linear}", ("bad.yaml:2: clients.batch_size is 2; a quadratic has no",)
@@ -255,10 +258,15 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     "until of classifiers": ("data: {name: digits}\nuntil: {gap: 0.1}", ("runs of model mlp have no gap",)),
     "select": (
         "data: {name: least_squares}\nmodel: {name: linear}\nsweep: {seed: [1, 2]}\nselect: {over: seed}",
-        ("select.best: is 'validation_error'", "validation_loss, or gap"),
+        ("select.best: is 'validation_error', which runs of a linear model have not; give validation_loss, or gap\n",),
     ),
     "select of classifiers": (
         "data: {name: digits}\nsweep: {seed: [1, 2]}\nselect: {best: gap, over: seed}", ("select.best: is 'gap'",)
+    ),
+    "select of what some runs lack": (
+        "cases: [{data: {name: digits}}, {data: {name: mishchenko}, model: {name: linear}}]\n"
+        "sweep: {seed: [1, 2]}\nselect: {best: gap, over: seed}",
+        ("select.best: is 'gap', which runs of a classifier have not; give validation_loss\n",),
     ),
 }  # fmt: skip
 

@@ -196,21 +196,28 @@ def test_views() -> None:
         Same(found, again(found))
 
 
+@pytest.mark.parametrize("factory", [list, None])
+def test_what_a_defaultdict_makes(factory: Any) -> None:
+    found = of(defaultdict(factory, a=1))
+    Same(found, again(found))
+
+
 class Twice:
-    """One array, one dict and one list under two names at the start."""
+    """One array, one dict and one list under two names at the start, and two arrays that have an element in common."""
 
     state_names = ("one", "two")
 
     def __init__(self) -> None:
-        self.one: Any = [np.zeros(2), {1: 0}, [1]]
-        self.two: Any = list(self.one)
+        memory = np.zeros(5)
+        self.one: Any = [np.zeros(2), {1: 0}, [1], memory[:3]]
+        self.two: Any = [*self.one[:3], memory[2:]]
 
 
 def test_what_was_one_at_the_start_may_be_two() -> None:
     found, fresh = Twice(), Twice()
-    found.two = [np.arange(6.0)[::3], {1: 5}, [2]]
+    found.two = [np.arange(6.0)[::3], {1: 5}, [2], np.arange(4.0, 7.0)]
     put_state(fresh, take_state(found))
-    assert repr(fresh.two) == repr([np.array([0.0, 3.0]), {1: 5}, [2]])
+    assert repr(fresh.two) == repr([np.array([0.0, 3.0]), {1: 5}, [2], np.array([4.0, 5.0, 6.0])])
     assert repr(fresh.one) == repr(Twice().one)
 
 

@@ -155,8 +155,6 @@ class _Reader:
         if not (rest := REST.match(self.text, self.at)):
             raise NotPlainError
         self.at = rest.end()
-        if self.indent() > indent:
-            raise NotPlainError
         return result
 
     def scalar(self, words: re.Pattern[str]) -> Any:

@@ -29,6 +29,14 @@ __all__ = ["Selection", "best_rows", "check_selection", "validated"]
 Row = Mapping[str, Any]
 Model = TypeVar("Model", bound=HyperParameters)
 
+#: Whose runs are measured so.
+MEASURED_SO: dict[MeasuredBy, str] = {
+    "own": "problem whose evaluate does not return it",
+    "gap": "linear model",
+    "loss": "loss without right answers",
+    "error": "classifier",
+}
+
 
 class Selection(HyperParameters):
     """How a value of an axis is chosen for each combination of the other axes."""
@@ -109,10 +117,9 @@ def check_selection(
         if selection.best in own
         else {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
     )
-    if needed and measured_by != {needed}:
-        whose = "linear model" if "gap" in measured_by else "loss without right answers" if needed == "error" else ""
-        whose = "problem whose evaluate does not return it" if "own" in measured_by else whose
-        what = f"which runs of a {whose or 'classifier'} have not"
+    if needed and (others := measured_by - {needed}):
+        whose = next(text for kind, text in MEASURED_SO.items() if kind in others)
+        what = f"which runs of a {whose} have not"
         remedy = ", ".join(own) if own else "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
     _check_axes(selection, columns)
