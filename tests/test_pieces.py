@@ -273,6 +273,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert messages.count("finished") + messages.count("interrupted") >= many
     assert "in one piece" not in messages
     damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
+    assert f"run from 0 to {int(damaged.stem)}: interrupted after {int(damaged.stem)} iterations" in messages
     damaged.write_bytes(damaged.read_bytes()[:-2])
     code, output, messages = command("verify", "run", "--jobs", 2)
     assert (code, output.startswith(f"run: different: {damaged}: cannot be used")) == (1, True)
