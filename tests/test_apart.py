@@ -246,6 +246,37 @@ def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
     wait_for(lambda: not marked())
 
 
+MADE = """
+import numpy as np
+
+
+class Counted:
+    made = 0
+
+    def __init__(self, lr):
+        Counted.made += 1
+        self.lr = np.float32(lr * Counted.made)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= self.lr * grad
+"""
+
+
+def test_a_run_of_a_sweep_is_made_as_often_as_a_single_one(alone: Alone, tmp_path: Path) -> None:
+    """Though all are made before the first begins, to see whether they can be; with epochs, once more for the data."""
+    write(tmp_path, {"counted.py": MADE})
+    experiment: dict[str, Any] = {**SMALL, "name": "counted", "iterations": None, "epochs": 1}
+    own, other = {"name": "counted:Counted", "lr": 0.01}, {"name": "asgd", "lr": 0.01}
+    ways: list[dict[str, Any]] = [{"server": own}, *({"sweep": {"server": some}} for some in ([own], [other, own]))]
+    runs = [{"experiment": experiment | way, "out": f"o{i}"} for i, way in enumerate(ways)]
+    single, one, two = (alone(tmp_path, [run])[0] for run in runs)
+    assert len(single) == 64
+    assert [single] == one == two[1:]
+
+
 MEDDLES = """
 import os
 import sys
