@@ -340,6 +340,7 @@ import warnings
 import numpy as np
 
 import fredsim
+from kept import Kept
 
 SMALL, SERVER = {small}, {{"name": "__main__:Counts", "lr": 0.1}}
 COUNT = 0
@@ -375,7 +376,7 @@ if not {own}:
     assert [one[1], len(two[1]), len(three[1])] == [[], 1, 1], (one, two, three)
     assert two[1][0].startswith("{name} was changed by an earlier run in this process"), two
     assert len(found(3, {{"sweep": {{"seed": [0, 1]}}}})[1]) == 2
-    Counts.count = COUNT = 0  # by the user
+    Counts.count = Kept.count = COUNT = 0  # by the user
     assert found(4, {{}}) == one
 else:
     assert one == two == three and not one[1], (one, two, three)
@@ -387,13 +388,14 @@ else:
     [
         ("Counts.count = n = Counts.count + 1", "Counts"),
         ("COUNT = n = COUNT + 1", "COUNT"),
+        ("Kept.count = n = Kept.count + 1", "Kept"),
         ("self.count = n = self.count + 1", ""),
     ],
 )
 def test_a_class_of_a_script_is_no_new_one_for_each_run(place: str, name: str, tmp_path: Path) -> None:
-    """It cannot be imported anew, so what an earlier run has left in it is told."""
+    """It cannot be imported anew, so what an earlier run has left in it, or in a class that it uses, is told."""
     text = SCRIPT.format(small={**SMALL, "name": "script"}, place=place, name=name, own=not name)
-    write(tmp_path, {"script.py": text})
+    write(tmp_path, {"script.py": text, "kept.py": "class Kept:\n    count = 0\n"})
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     found = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
