@@ -246,6 +246,37 @@ def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
     wait_for(lambda: not marked())
 
 
+MADE = """
+import numpy as np
+
+
+class Counted:
+    made = 0
+
+    def __init__(self, lr):
+        Counted.made += 1
+        self.lr = np.float32(lr * Counted.made)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= self.lr * grad
+"""
+
+
+def test_a_run_of_a_sweep_is_made_as_often_as_a_single_one(alone: Alone, tmp_path: Path) -> None:
+    """Though all are made before the first begins, to see whether they can be; with epochs, once more for the data."""
+    write(tmp_path, {"counted.py": MADE})
+    experiment: dict[str, Any] = {**SMALL, "name": "counted", "iterations": None, "epochs": 1}
+    own, other = {"name": "counted:Counted", "lr": 0.01}, {"name": "asgd", "lr": 0.01}
+    ways: list[dict[str, Any]] = [{"server": own}, *({"sweep": {"server": some}} for some in ([own], [other, own]))]
+    runs = [{"experiment": experiment | way, "out": f"o{i}"} for i, way in enumerate(ways)]
+    single, one, two = (alone(tmp_path, [run])[0] for run in runs)
+    assert len(single) == 64
+    assert [single] == one == two[1:]
+
+
 MEDDLES = """
 import os
 import sys
@@ -309,6 +340,7 @@ import warnings
 import numpy as np
 
 import fredsim
+from kept import Kept
 
 SMALL, SERVER = {small}, {{"name": "__main__:Counts", "lr": 0.1}}
 COUNT = 0
@@ -344,7 +376,7 @@ if not {own}:
     assert [one[1], len(two[1]), len(three[1])] == [[], 1, 1], (one, two, three)
     assert two[1][0].startswith("{name} was changed by an earlier run in this process"), two
     assert len(found(3, {{"sweep": {{"seed": [0, 1]}}}})[1]) == 2
-    Counts.count = COUNT = 0  # by the user
+    Counts.count = Kept.count = COUNT = 0  # by the user
     assert found(4, {{}}) == one
 else:
     assert one == two == three and not one[1], (one, two, three)
@@ -356,13 +388,14 @@ else:
     [
         ("Counts.count = n = Counts.count + 1", "Counts"),
         ("COUNT = n = COUNT + 1", "COUNT"),
+        ("Kept.count = n = Kept.count + 1", "Kept"),
         ("self.count = n = self.count + 1", ""),
     ],
 )
 def test_a_class_of_a_script_is_no_new_one_for_each_run(place: str, name: str, tmp_path: Path) -> None:
-    """It cannot be imported anew, so what an earlier run has left in it is told."""
+    """It cannot be imported anew, so what an earlier run has left in it, or in a class that it uses, is told."""
     text = SCRIPT.format(small={**SMALL, "name": "script"}, place=place, name=name, own=not name)
-    write(tmp_path, {"script.py": text})
+    write(tmp_path, {"script.py": text, "kept.py": "class Kept:\n    count = 0\n"})
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     found = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

@@ -118,8 +118,8 @@ def test_bytes_become_no_objects(name: str) -> None:
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> None:
-    """Change the arrays and the values of a folder's only checkpoint, and make its digests right again."""
-    (path,) = (folder / "checkpoint").glob("*.json")
+    """Change the arrays and the values of a folder's last checkpoint, and make its digests right again."""
+    *_, path = sorted((folder / "checkpoint").glob("*.json"))
     tensors, meta = path.with_suffix(".safetensors"), json.loads(path.read_bytes())
     arrays = {name: array.copy() for name, array in load(tensors.read_bytes()).items()}
     change(arrays, meta["values"])
@@ -169,6 +169,17 @@ def test_a_state_of_another_form_is_not_gone_on_from(
     assert status == "finished"
     assert "cannot be used (its state does not fit: " in notes[0]
     assert files_of(tmp_path) == left_behind(data, {})[0]
+
+
+def test_the_checkpoint_before_it_is_gone_on_from(tmp_path: Path) -> None:
+    """Even that of the event before."""
+    for stop in (20, 21):
+        execute(resolve(DATA), tmp_path, policy=CheckpointPolicy(1e9), stop_at=stop)
+    forge(tmp_path, shorten("server.own.arrays."))
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert "iteration 21: cannot be used (its state does not fit: " in notes[0]
+    assert (status, notes[1:]) == ("finished", ["continues from the checkpoint at iteration 20"])
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
 
 
 def test_counts_that_are_none_stop_the_run_with_one_message(tmp_path: Path) -> None:

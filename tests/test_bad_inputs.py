@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single.prepared import prepare
 from tests.bad_files import claiming
 from tests.bad_inputs import KINDS
 
@@ -224,6 +226,13 @@ def test_copies_are_those_of_the_clients_at_work(
     words += ["window=2000", "clients.batch_size=16"]
     assert command("run", *words, "clients.fraction=0.01", "--out", "windows") == (0, "", "")
     refused("run", *words, says=("window is 2000; 2,000 minibatches at once take",))
+
+
+def test_epochs_of_too_many_iterations(digits_experiment: dict[str, Any]) -> None:
+    """An epoch is four minibatches of 300 of the 1,200 rows."""
+    length = {"iterations": None, "epochs": 2**30, "clients": {"count": 8, "batch_size": 300}}
+    with pytest.raises(ConfigError, match="epochs is 1073741824; that is 4,294,967,296 iterations, and"):
+        prepare(resolve(digits_experiment | length), None)
 
 
 @pytest.mark.parametrize("name", [".", "..", "....", "-x", ".x", "+x", "a/b", "a b", "'a\n'", "''", "ä" * 101])

@@ -162,6 +162,8 @@ def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_use
     Checkpoints(tmp_path).write(at(1, {"n": 1}))
     Checkpoints(tmp_path).write(at(2, state))
     rng = random.Random(0)
+    lost = {".json": "000000000002.safetensors: has lost its JSON file",
+            ".safetensors": "000000000002.json: cannot be used (No such file or directory)"}  # fmt: skip
     for path in sorted((tmp_path / "checkpoint").glob("*2.*")):
         whole = path.read_bytes()
         for place in range(len(whole)):
@@ -176,6 +178,8 @@ def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_use
             assert found(tmp_path)[0].iteration == 1
         path.unlink()
         assert found(tmp_path)[0].iteration == 1
+        (fault,) = Checkpoints(tmp_path).faults()
+        assert fault.endswith(lost[path.suffix])
         path.write_bytes(whole)
     assert found(tmp_path)[0].iteration == 2
 

@@ -60,6 +60,17 @@ def test_what_differs_first(change: dict[str, Any], says: str, tmp_path: Path) -
     assert re.search(says, first_event(one, other))
 
 
+def test_which_sample_differs_first(tmp_path: Path) -> None:
+    """Client 0 arrives at iterations 0 and 4, with two samples each time."""
+    found = []
+    for name, sample in (("one", 60), ("other", 80)):
+        (tmp_path / f"{name}.json").write_text(f"[[1, 2, 3, {sample}], [4], [5], [6]]", encoding="utf-8")
+        partition = {"name": "lists", "file": str(tmp_path / f"{name}.json")}
+        found.append(run(DATA | {"clients": DATA["clients"] | {"partition": partition}}, tmp_path / name))
+    says = "iteration 4: client 0's minibatch differs in 1 of 2 numbers, first at 1: 60 and 80"
+    assert first_event(*found) == says
+
+
 def test_after_a_task_that_was_given_up(tmp_path: Path) -> None:
     """Nothing is computed of it if clients keep something; the first that is applied differs."""
     clients = {"count": 4, "batch_size": 2, "sampling": "iid", "optimizer": {"name": "momentum", "keep_state": True}}
@@ -143,10 +154,11 @@ if timestamp == 41:
 """
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(("keep", "path"), [(False, "snapshots"), (True, "snapshots"), (True, "hand")])
 def test_from_the_last_checkpoints_before_it(
-    keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: OwnServer
+    keep: bool, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: OwnServer
 ) -> None:
+    """Those of another path than `snapshots` are of no use."""
     monkeypatch.setattr("fredsim.runs.single.run.MOST_CHECKPOINT_SHARE", 1e9)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_one.py").write_text(own_server(), encoding="utf-8")
@@ -161,14 +173,14 @@ def test_from_the_last_checkpoints_before_it(
     policy = CheckpointPolicy(1e-9, keep=True) if keep else CheckpointPolicy()
     found = [
         run(
-            DATA | {"server": {"name": f"{name}:Plain", "lr": 0.05}, "path": "snapshots", "window": window},
+            DATA | {"server": {"name": f"{name}:Plain", "lr": 0.05}, "path": path, "window": window},
             tmp_path / name,
             policy,
         )
         for name, window in (("own_one", 4), ("own_other", 3))
     ]
     assert re.search(r"iteration 44: client 0's update differs in 1 of 460 numbers, first at 7: ", first_event(*found))
-    assert from_ == ([28, 30] if keep else [])
+    assert from_ == ([28, 30] if keep and path == "snapshots" else [])
 
 
 def test_two_that_diverge_at_the_same_event(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import fredsim
 from fredsim.config.choices import Backend
 from fredsim.runs.processes import forking
 from fredsim.runs.processes.process import Process, Started
@@ -60,6 +61,14 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
     while child.exists():  # it is killed, and the system clears it away soon
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_no_other_process_is_prepared_for_runs_of_this_one(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would load the data a second time."""
+    prepared: list[object] = []
+    monkeypatch.setattr("fredsim.runs.single.execution.start_early", prepared.append)
+    fredsim.sweep(small_yaml, ["sweep={seed: [0, 1]}", "iterations=1", "backend=numpy"], out="out")
+    assert prepared == []
 
 
 def test_nothing_of_the_users_is_imported(small_yaml: Path) -> None:

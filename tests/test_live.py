@@ -20,7 +20,7 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
 from fredsim.errors import ClusterError, ConfigError, OutputError, SimulationError, options_are
 from fredsim.plugins.modules import import_named, look_in
-from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.folder.folders import claim
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live import execute_live, worker_of
@@ -280,17 +280,21 @@ def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Co
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 
 
-@pytest.mark.parametrize(
-    "length", [{"updates": 90}, {"epochs": 2}, {"seconds": 1000.0, "dispatcher": {"name": "clock"}}]
-)
+@pytest.mark.parametrize("length", [{"updates": 90}, {"epochs": 2}, {
+    "seconds": 1000.0, "dispatcher": {"name": "clock"}, "evaluation": {"every": 0.01, "unit": "seconds"},
+}])  # fmt: skip
 def test_an_interrupted_run_of_any_length(length: dict[str, Any], tmp_path: Path, command: Command) -> None:
-    """Is verified as far as it got; the trace of its events has no more."""
+    """Is verified as far as it got, whatever checkpoints it has; the trace of its events has no more."""
     data = {key: value for key, value in DATA.items() if key != "iterations"} | WAYS["backup workers"] | length
-    pool = FakeWorkers(data, fails=30)
-    pool.ends = StopRequested()
-    result = lived(data, tmp_path / "run", pool, CheckpointPolicy(60.0))
-    assert (result.summary["status"], result.summary["iterations"]) == ("interrupted", 30)
-    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+    for seed in range(2):
+        pool = FakeWorkers(data, seed, fails=30)
+        pool.ends = StopRequested()
+        result = lived(data, tmp_path / "run", pool, CheckpointPolicy(60.0))
+    assert (result.summary["status"], result.summary["iterations"]) == ("interrupted", 60)
+    assert Checkpoints(result.folder).iterations == [30, 60]
+    for jobs in ((), ("--jobs", "2")):
+        code, output, messages = command("verify", result.folder, *jobs)
+        assert (code, output, "cannot be used" in messages) == (0, f"{result.folder}: same bits\n", False)
 
 
 def test_a_run_without_events_is_not_verified(tmp_path: Path, refused: Callable[..., None]) -> None:

@@ -273,6 +273,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert messages.count("finished") + messages.count("interrupted") >= many
     assert "in one piece" not in messages
     damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
+    assert f"run from 0 to {int(damaged.stem)}: interrupted after {int(damaged.stem)} iterations" in messages
     damaged.write_bytes(damaged.read_bytes()[:-2])
     code, output, messages = command("verify", "run", "--jobs", 2)
     assert (code, output.startswith(f"run: different: {damaged}: cannot be used")) == (1, True)
@@ -295,7 +296,7 @@ def test_a_run_that_kept_no_checkpoints_is_one_piece(tmp_path: Path, command: Co
 def test_what_has_finished_is_done_anew_whatever_was_kept(tmp_path: Path) -> None:
     kept(DATA, tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "checkpoint").iterdir()}
-    execute(resolve(DATA), tmp_path / "run")
+    execute(resolve(DATA), tmp_path / "run", policy=CheckpointPolicy(1e9, keep=True))  # which writes none
     assert before
     assert not (tmp_path / "run" / "checkpoint").exists()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -477,9 +478,11 @@ def test_a_class_may_keep_what_changes_nothing() -> None:
 
 def test_divergence_is_no_error(command: Command) -> None:
     Path("wrong.py").write_text(RIGHT.replace("return params", "return params * params * params * np.float32(100)"))
-    code, _, messages = command("run", "base.yaml", "problem={name: 'wrong:P'}", "server.lr=1e6", "--out", "diverged")
+    words, threads = ("problem={name: 'wrong:P'}", "server.lr=1e6", "threads=2"), threading.active_count()
+    code, _, messages = command("run", "base.yaml", *words, "--out", "diverged")
     assert code == 0
     assert Result(Path("diverged")).ending == "diverged"
+    assert threading.active_count() == threads  # also those on which it was run again
     Path("changing.py").write_text(
         RIGHT.replace("return params", "return params if draw.number < 3 else params * np.float32('nan')")
     )

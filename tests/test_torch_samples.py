@@ -273,7 +273,7 @@ def test_a_run_with_such_an_evaluation(sampled: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("clients.batch_size=1", ("clients.batch_size is 1", "one element a channel", "give 2")),
+        ("clients.batch_size=1", ("clients.batch_size is 1", "one element a channel (PyTorch: Expected", "): give 2")),
         ("data.validation=513", ("513 rows for validation", "512 at a time, the last by itself", "model.buffers")),
         ("data.name=npz:odd.npz", ("513 rows for test",)),
         ("clients.clip_each_sample=1", ("clients.clip_each_sample is 1", "one element a channel", "clients.clip")),

@@ -117,8 +117,8 @@ def identity_of_run(
         "code": dict(code),
         "data": data,
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
-        **({"model_files": dict(model_files)} if model_files else {}),
-        **({"module": made} if made else {}),
+        "model_files": dict(model_files),
+        "module": made,
         **where,
     }
 

@@ -47,7 +47,7 @@ POLL_SECONDS = 0.1  # between two checks of whether to stop
 _opened: list[str] = []  # the digests of the experiments with own code that this process has opened
 _ran: list[str] = []  # and of those that it has run
 
-PLAIN = (bool, int, float, complex, str, bytes)
+KEEPING = (type, FunctionType, int, float, complex, str, bytes)  # what may keep something, or be what is kept
 _began: dict[str, str] = {}  # what there was in a script or a notebook before a run, by name: its fingerprint
 _ended: dict[str, str] = {}  # and when the last run had ended
 _left: set[str] = set()  # what runs have changed, and nobody else since
@@ -102,20 +102,16 @@ def must_be_apart(experiment: Experiment) -> bool:
 def _kept(experiment: Experiment) -> dict[str, str]:
     """Return the fingerprints of what an experiment's modules without a file hold, by name.
 
-    These are their classes, functions and plain values. Such a module, a script or a notebook, cannot be imported anew.
+    These are classes and functions, also those that they have imported, and plain values. Such a module, a script or a
+    notebook, cannot be imported anew.
     """
     names = own_modules(experiment.plain())
     return {
         name if module == "__main__" else f"{module}.{name}": fingerprint(value)
         for module in sorted(name for name in names if name in sys.modules and not has_file(name))
         for name, value in vars(sys.modules[module]).items()
-        if not name.startswith("__") and _may_keep(module, value)
+        if not name.startswith("__") and isinstance(value, KEEPING)
     }
-
-
-def _may_keep(module: str, value: Any) -> bool:
-    own = isinstance(value, type | FunctionType) and value.__module__ == module
-    return own or type(value) in PLAIN
 
 
 def _note_beginning(experiment: Experiment) -> None:

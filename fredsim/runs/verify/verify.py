@@ -86,7 +86,7 @@ def verify(
 
 def _in_turn(result: Result, root: Path | None, backend: str | None, note: Callable[[str], object]) -> list[Piece]:
     """Return the pieces that repeat a run one after the other: one, or two if it would go on from a checkpoint."""
-    if _stopped_at(result) is None or result.live:
+    if _stopped_at(result) is None:
         return [Piece(result.folder, recorded_experiment(result, backend), None, None, root, backend)]
     first, *more = pieces_of(result, root, backend, note)
     return [replace(first, end=more[-1].begin), more[-1]] if more else [first]
@@ -189,11 +189,12 @@ def repeat_all(tasks: Sequence[AnyTask], jobs: int, monitor: Monitor) -> dict[An
 def pieces_of(result: Result, root: Path | None, backend: str | None, note: Callable[[str], object]) -> list[Piece]:
     """Return the pieces of a run between its checkpoints.
 
-    It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
-    be used. Checkpoints that cannot be continued from are told to `note`.
+    It is a single piece if this code can continue from none of them, if another backend than the recorded one is to be
+    used, or if clients were real: its checkpoints are not of the run of its trace, which repeats it. Checkpoints that
+    cannot be continued from are told to `note`.
     """
     experiment = recorded_experiment(result, backend)
-    if backend is not None:
+    if backend is not None or result.live:
         return [Piece(result.folder, experiment, None, None, root, backend)]
     checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
@@ -325,7 +326,7 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         changed_keys |= {"dispatcher": exchange_keys(data["dispatcher"]) | trace, "path": "auto"}
         if result.summary.get("numerics") == "native":  # workers compute one gradient at a time
             changed_keys["window"] = 1
-        if _stopped_at(result) is not None and "seconds" not in data:  # the trace has no more events
+        if _stopped_at(result) is not None:  # the trace has no more events
             data = {key: value for key, value in data.items() if key not in LENGTHS}
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
