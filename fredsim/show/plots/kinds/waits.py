@@ -44,7 +44,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         names = [style_of(options).wrapped(_name(bar), NAMES) for bar in bars]
         axes.set_yticks(range(len(bars)), names)
         for name, text in zip(names, axes.get_yticklabels(), strict=True):
-            height = max(height, len(name.split("\n")) * LINE * text.get_fontsize() / 72)
+            height = max(height, len(name.split("\n")) * LINE * float(text.get_fontsize()) / 72)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
