@@ -133,18 +133,21 @@ def test_an_answer_says_what_only_the_compared_lines_have_in_common() -> None:
     assert answer == "Ahead: ASGD, α = 0.1 (0.2); next: ASGD, α = 0.2 (0.3); without staleness: Sync, α = 0.1 (0.1)"
 
 
-def test_an_answer_of_two_lines_stands_below_the_title(tmp_path: Path) -> None:
-    """Each of its lines has room of its own between the title and the panel."""
+@pytest.mark.parametrize("lines", [1, 2])
+def test_an_answer_of_two_lines_stands_below_the_title(lines: int, tmp_path: Path) -> None:
+    """Each of its lines has room of its own between the title, of one line or of two, and the panel."""
     figure = ShownFigure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     answer = f"Ahead: {' '.join(['a name'] * 14)}"
-    _add_title(figure, Options(), Drawing("", [], question="Which is best?", answer=answer), style_of(Options()))
+    question = " ".join(["Which is the best?"] * (1 if lines == 1 else 5))
+    _add_title(figure, Options(), Drawing("", [], question=question, answer=answer), style_of(Options()))
     figure.savefig(tmp_path / "x.png")
     title, line = figure.texts
+    assert len(title.get_text().split("\n")) == lines + 2
     assert line.get_text().count("\n") == 1
     first, second = (one.get_window_extent() for one in (title, line))
     assert second.y0 >= axes.get_window_extent().y1
-    assert second.y1 <= first.y1 - figure.dpi * style_of(Options()).title / 72
+    assert second.y1 <= first.y1 - lines * figure.dpi * style_of(Options()).title / 72
 
 
 def test_the_fewest_bytes_near_the_lowest() -> None:

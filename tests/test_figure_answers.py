@@ -217,4 +217,11 @@ def test_many_lines_without_bands(apart: bool, small_yaml: Path) -> None:
             run.metrics["validation_error"] = 0.1 + 0.02 * place + more
     caption = plot(results, Path("x.png")).caption
     assert "Lines: median of 2 runs; the table has their smallest and largest." in caption
-    assert ("The best two that are compared end in ranges that overlap." in caption) is not apart
+    overlap = "The best two that are compared end in ranges that overlap."
+    assert (overlap in caption) is not apart
+    single = results[::2]
+    for run in single[:2]:
+        run.metrics.loc[len(run.metrics) - 1, "validation_error"] = 0.1
+    drawing = plot(single, Path("x.png"))  # of which two end equally: one run has no range
+    assert drawing.answer.startswith("Ahead: α = 1 and α = 2 (0.1 each)")
+    assert overlap not in drawing.caption

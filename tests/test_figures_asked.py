@@ -65,6 +65,7 @@ def test_numbers_of_axes(small_yaml: Path, drawn: list[Figure]) -> None:
     shown = [any(text.get_text() and text.get_visible() for text in axes.get_xticklabels()) for axes in curves]
     assert shown == [False, True, True]
     assert [bool(axes.get_xlabel()) for axes in curves] == shown
+    assert [bool(axes.get_ylabel()) for axes in curves] == [True, False, True]  # the second is beside the first
     for axes in staleness:
         low, high = axes.get_xlim()
         ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from fredsim.show.plots import Options
+from fredsim.show.plots.direction import add_direction
 from fredsim.show.plots.groups import group
 from fredsim.show.plots.legends import add_legend, avoid_overlap
 from fredsim.show.plots.styles import style_of
@@ -71,6 +73,42 @@ def test_it_hides_nothing(kind: str, style: str | None) -> None:
     assert [text.get_text() for text in legend.get_texts()] == [f"line {number}" for number in range(3)]
     box, panel = legend.get_window_extent(), axes.get_window_extent()
     assert box.x0 >= panel.x1 if style is None else box.y0 >= panel.y1
+
+
+def covered(*free: tuple[int, int]) -> tuple[Figure, Axes]:
+    """A panel that is filled but for some of its nine parts, each a third wide and high: (column, row)."""
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 3), ylim=(0, 3))
+    for column, row in np.ndindex(3, 3):
+        if (column, row) not in free:
+            axes.add_patch(Rectangle((column, row), 1, 1))
+    figure.suptitle("A title, below which an answer may be that is as long")
+    return figure, axes
+
+
+@pytest.mark.parametrize("free", [part for part in np.ndindex(3, 3) if part != (1, 1)], ids=str)
+def test_which_way_is_better_stands_where_there_is_room(free: tuple[int, int]) -> None:
+    figure, axes = covered(free)
+    text = add_direction([axes], "↓ lower is better")
+    figure.draw_without_rendering()
+    box = text.get_window_extent().transformed(axes.transData.inverted())
+    column, row = free
+    assert column <= box.x0 < box.x1 <= column + 1
+    assert row <= box.y0 < box.y1 <= row + 1
+
+
+def test_which_way_is_better_without_room() -> None:
+    """It is in the next panel that has some, or above the first, below the title."""
+    figure, axes = covered()
+    text = add_direction([axes], "↓ lower is better")
+    figure.draw_without_rendering()
+    box, title = text.get_window_extent(), figure.texts[0].get_window_extent()
+    assert axes.get_window_extent().y1 <= box.y0 < box.y1 <= title.y0
+    assert box.x1 <= figure.bbox.x1
+    other = covered((0, 0))[1]
+    assert add_direction([axes, other], "↓ lower is better").axes is other
+    assert [*axes.texts] == [text]
 
 
 def test_names_of_pipelines() -> None:

@@ -56,9 +56,38 @@ def test_a_question_and_who_is_ahead(made: list[Result], drawn: list[Figure]) ->
     figure.draw_without_rendering()
     for text in figure.texts:
         assert text.get_window_extent().x1 <= figure.bbox.x1
-    legend = figure.axes[0].get_legend() or figure.legends[0]
+    legend = figure.axes[0].get_legend()
+    assert legend is not None  # in the panel, which has room
     assert [text.get_text() for text in legend.get_texts()] == ["SASGD", "FASGD", "ASGD"]
     assert legend.get_title().get_text() == "server (best first)"
+    plot(made[:3], Path("x.png"), options=Options(style="column", caption=False))  # of a paper, which says all this
+    assert not any([*texts_of(drawn[1]), *(text.get_text() for text in drawn[1].axes[0].texts)])
+
+
+def test_where_more_is_better(made: list[Result], drawn: list[Figure]) -> None:
+    """In a metric: who has the highest is ahead. If the runs do not agree, nobody is."""
+    for run, last in zip(made[:3], (0.2, 0.05, 0.1), strict=True):
+        run.metrics["right"] = np.geomspace(0.01, last, ROWS)
+        run.summary |= {"metrics": {"right": last}, "larger_is_better": ["right"]}
+    for log, scale in ((None, "linear"), (True, "log")):  # it is the values near the top that count
+        drawing = plot(made[:3], Path("x.png"), options=Options(y="right", log=log))
+        assert drawing.question == "Which server has the highest right after 50 iterations?"
+        assert drawing.answer == "Ahead: ASGD (0.2); next: FASGD (0.1)"
+        assert "↑ higher is better" in [text.get_text() for text in drawn[-1].axes[0].texts]
+        assert drawn[-1].axes[0].get_yscale() == scale
+    made[0].summary["larger_is_better"] = []
+    drawing = plot(made[:3], Path("x.png"), options=Options(y="right"))
+    assert (drawing.question, drawing.answer) == ("Which server has which right?", "")
+
+
+def test_a_gap_has_a_logarithmic_axis(made: list[Result], drawn: list[Figure]) -> None:
+    """Which is drawn where there is no error; unless the options say otherwise."""
+    for run in made[:2]:
+        run.metrics["validation_error"], run.metrics["gap"] = math.nan, np.linspace(3.0, 2.0, ROWS)
+    for log in (None, False):
+        plot(made[:2], Path("x.png"), options=Options(log=log))
+    assert [figure.axes[0].get_yscale() for figure in drawn] == ["log", "linear"]
+    assert np.asarray(drawn[0].axes[0].lines[0].get_ydata())[-1] == 2
 
 
 @pytest.mark.parametrize(

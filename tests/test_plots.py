@@ -243,7 +243,8 @@ def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
     assert at[-1] == pushes.max()
     assert shares.tolist() == pytest.approx([(pushes >= one).mean() for one in at])
     alone = fredsim.run(swept[0].config | {"clients": swept[0].config["clients"] | {"count": 1}}, out="alone")
-    plot([alone], Path("error.png"), "staleness")  # a single point, at 0 and 1
+    drawing = plot([alone], Path("error.png"), "staleness")  # a single point, at 0 and 1
+    assert drawing.answer == "0 on average"
     assert drawn[1].axes[0].get_ylim()[1] <= 1.5
 
 

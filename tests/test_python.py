@@ -160,7 +160,7 @@ def test_verify_and_compare(experiment: dict[str, Any], tmp_path: Path) -> None:
 
 def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
     both = fredsim.sweep(experiment | SEEDS, out=tmp_path / "both")
-    figure = both.plot(by="seed", panel="none", path=tmp_path / "a.png")
+    figure = both.plot(by="seed", panel="none", path=tmp_path / "a.png", title="名")  # which the font lacks
     assert isinstance(figure, Figure)
     assert figure._repr_png_()[:4] == (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
     drawn = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]  # type: ignore[arg-type]

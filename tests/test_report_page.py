@@ -342,6 +342,14 @@ def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:
     assert max(bars) == 21  # where the last bar ends
 
 
+def test_a_server_that_applied_nothing_has_no_staleness() -> None:
+    """Its bars are empty, beside those of others."""
+    tables = [pd.DataFrame({"staleness": found, "count": found}) for found in ([], [1, 2])]
+    lines = [Line("a", "#000000", "-", [SimpleNamespace(staleness=table)]) for table in tables]  # type: ignore[list-item]
+    (figure,) = staleness([Panel("", lines)])
+    assert [sum(trace["y"]) for trace in figure["data"]] == [0, 1]
+
+
 @pytest.mark.usefixtures("_by_error")
 def test_in_how_many_pairs_the_winner_is_ahead() -> None:
     rows = winner.winner_table(panels(a=[0.25], b=[0.25], c=[0.5], d=[0.75, 0.25]))[0].rows

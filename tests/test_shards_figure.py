@@ -55,6 +55,13 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     assert {(int(x), int(y)) for x, y in offsets} == {*map(tuple, np.argwhere(counts).tolist())}
     expected = [counts[int(x), int(y)] / counts.max() * areas.max() for x, y in offsets]
     np.testing.assert_allclose(areas, expected)
+    low, high = axes[2].get_ylim()
+    assert low < 0 < 9 < high
+    (legend,) = drawn[0].legends
+    assert legend.get_title().get_text() == "samples"
+    for circle, text in zip(legend.get_lines(), legend.get_texts(), strict=True):  # it has the area of so many
+        diameter = circle.get_markersize() + circle.get_markeredgewidth()
+        assert diameter**2 == pytest.approx(areas.max() / counts.max() * float(text.get_text().replace("\u2009", "")))
     table = pd.read_csv("shards-table.csv").set_index("panel")
     row: Any = table.loc["dirichlet, alpha 0.3"]
     sizes = counts.sum(axis=1)

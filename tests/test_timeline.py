@@ -86,7 +86,13 @@ def read(path: str) -> list[dict[str, str]]:
 
 
 def test_a_timeline_made_by_hand(made: Result, drawn: list[Figure]) -> None:
-    (row,) = plot([made], Path("x.svg"), "waits").tables[0].rows
+    drawing = plot([made], Path("x.svg"), "waits")
+    assert drawing.answer == "Computing: ASGD (19.8 %)"
+    (legend,) = drawn[0].legends
+    assert legend.get_title().get_text() == "the clients are"
+    assert [text.get_text() for text in legend.get_texts()] == [*STATES]
+    assert len({patch.get_facecolor() for patch in legend.get_patches()}) == len(STATES)
+    (row,) = drawing.tables[0].rows
     sums = Counter[str]()
     for spent in SPENT.values():
         sums.update(spent)
@@ -204,6 +210,19 @@ def test_several_runs(made: Result, command: Command) -> None:
     (row,) = plot([made, Result(Path("other"))], Path("x.svg"), "waits").tables[0].rows
     assert (row["runs"], row["client-seconds"]) == (2, 8)
     assert row["computing"] == (360 + 280 + 150 + 100) / 8000
+    assert plot([made, Result(Path("other"))], Path("x.svg"), "waits", Options(panel=["seed"])).answer == ""
+
+
+@pytest.mark.parametrize("style", [None, "column"])
+def test_names_of_bars_have_room(style: str | None, made: Result, drawn: list[Figure]) -> None:
+    """Also where they take several lines."""
+    names = [f"ASGD with a name, of the number {number}, that has many letters" for number in range(5)]
+    plot([made] * len(names), Path("x.svg"), "waits", Options(style=style), names)
+    drawn[0].draw_without_rendering()
+    texts = drawn[0].axes[0].get_yticklabels()
+    assert all(text.get_text().count("\n") >= 2 for text in texts)
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
 
 
 @pytest.mark.parametrize(

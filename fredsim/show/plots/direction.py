@@ -42,6 +42,4 @@ def add_direction(panels: Sequence[Axes], text: str) -> Text:
 
 
 def _write(axes: Axes, text: str) -> Text:
-    found = axes.text(0, 0, text, transform=axes.transAxes, fontsize=FONT, color="0.35", style="italic")
-    found.set_in_layout(False)
-    return found
+    return axes.text(0, 0, text, transform=axes.transAxes, fontsize=FONT, color="0.35", style="italic")

@@ -47,7 +47,8 @@ class ShownFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
-        self.savefig(content, format="png")
+        with _without_warnings():
+            self.savefig(content, format="png")
         return content.getvalue()
 
 
@@ -82,10 +83,18 @@ def _settings(style: Style) -> Iterator[None]:
 
     It reads a file `matplotlibrc` in the current folder, which may be somebody else's, and by which it may run LaTeX.
     """
-    with mpl.rc_context():
+    with mpl.rc_context(), _without_warnings():
         with warnings.catch_warnings(action="ignore"):  # of settings that will be removed
             mpl.rcParams.update({key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"})
         mpl.rcParams.update(style.rc)
+        yield
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Let a letter of a name that the font lacks be an empty box, and no warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")
         yield
 
 
@@ -125,8 +134,7 @@ def draw(
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
-    with _settings(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph ")  # of a name: a letter that the font lacks is an empty box
+    with _settings(style):
         width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDTH)
         size = width, style.alone if rows == 1 else style.row * rows
         figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
@@ -229,7 +237,7 @@ def _add_caption(figure: Figure, caption: str, command: str) -> None:
 
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
     """Return the runs that `where` and `best` select. Raises ConfigError or OutputError if there are none."""
-    every = [flatten(run.config) for run in results] if options.where else []
+    every = [flatten(run.config) for run in results]
     for key, wanted in options.where.items():
         if not any(has_key(one, key) for one in every):
             known = dict.fromkeys(name for one in every for name in one)

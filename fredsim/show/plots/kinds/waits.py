@@ -20,14 +20,15 @@ from fredsim.show.tables import Table
 
 __all__ = ["KIND", "add_state_labels", "bar_style", "time_caption", "time_row"]
 
-BAR = 0.24  # the height of a bar, in inches
+BAR = 0.24  # the least height of a bar, in inches
+LINE = 1.3  # the height of a line of its name, as a multiple of the font size
 AROUND = 1.5  # the height of a panel without its bars, in inches
 NAMES = 28  # the most letters in a line of a name
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel into each Axes: one bar per line, or one per client if the options select clients."""
-    table, most, tall = [], 1, 1  # a bar is high enough for a name of two lines
+    table, most, height = [], 1, BAR
     seen: set[str] = set()
     for axes, panel in zip(grid, panels, strict=True):
         bars = [bar for line in panel.lines for bar in _bars(line, options)]
@@ -42,7 +43,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             left += widths
         names = [style_of(options).wrapped(_name(bar), NAMES) for bar in bars]
         axes.set_yticks(range(len(bars)), names)
-        tall = max(tall, *(name.count("\n") for name in names)) if style_of(options).width else tall
+        for name, text in zip(names, axes.get_yticklabels(), strict=True):
+            height = max(height, len(name.split("\n")) * LINE * float(text.get_fontsize()) / 72)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
@@ -51,7 +53,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel("share of the clients' time")
     add_state_labels(grid[0], seen)
     rows = -(-len(grid) // style_of(options).columns)
-    figure_of(grid[0]).set_figheight(max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
+    figure_of(grid[0]).set_figheight(max(2.0, rows * (AROUND + height * most)))
     who = "the clients" if options.clients is None else f"clients {options.clients}"
     return Drawing(
         time_caption(options, f"Shares of the time of {who}"), [Table(table)], heading="the clients are",
