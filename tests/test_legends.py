@@ -1,5 +1,6 @@
 """Where the legend stands, over no line and no band; and names of lines."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from fredsim.show.plots import Options
 from fredsim.show.plots.direction import add_direction
-from fredsim.show.plots.groups import group
+from fredsim.show.plots.groups import Panel, group
 from fredsim.show.plots.legends import add_legend, avoid_overlap
 from fredsim.show.plots.styles import style_of
+from fredsim.show.plots.titles.subjects import coloured, subject_of
 
 X = np.linspace(0, 2, 21)
 #: Of each figure: its lines, how far bands reach to each side of them, and whether a legend has room among these.
@@ -134,6 +136,52 @@ def test_names_of_pipelines() -> None:
     (panel,) = group(gated, ["dispatcher.fetch.bandwidth_aware.per"], [])  # type: ignore[arg-type]
     assert [line.label for line in panel.lines] == ["fetch always", "fetch per model", "fetch budget"]
     assert [one.title for one in group(runs, [], ["stages.correction"])] == ["no correction", "correction 0.135"]
+
+
+def lines_of(configs: Sequence[dict[str, Any]], by: Sequence[str] | None = None) -> list[Panel]:
+    return group([SimpleNamespace(has_ended=False, config=config) for config in configs], by, [])  # type: ignore[misc]
+
+
+def test_what_lines_are_named_by_is_what_they_differ_in() -> None:
+    """Not what else differs between them: a switch, or a number that was chosen for each of them, of several runs."""
+    cases = ((2, True), (3, False), (4, False))
+    panels = lines_of(
+        [{"server": {"name": "sync", "aggregate": count, "restart": restart}} for count, restart in cases],
+        ["server.aggregate"],
+    )
+    assert subject_of(panels).noun == "number of gradients a round"
+    gates = (("model", 1), ("model", 2), ("tensor", 4), ("tensor", 8))
+    panels = lines_of(
+        [
+            {"server": {"name": "fasgd"}, "dispatcher": {"push": {"bandwidth_aware": {"c": c, "per": per}}}}
+            for per, c in gates
+        ],
+        ["dispatcher.push.bandwidth_aware.per"],
+    )
+    subject = subject_of(panels)
+    assert (subject.title, [*subject.entries.values()], subject.values) == ("push gate", ["model", "tensor"], {})
+
+
+def test_a_line_that_has_only_what_all_have_keeps_its_name() -> None:
+    panels = lines_of([{"server": {"name": "sync", "aggregate": count}} for count in (None, 2)])
+    assert [*subject_of(panels).entries.values()] == ["Sync", "Sync, 2 gradients a round"]
+
+
+def test_two_numbers_are_in_their_order() -> None:
+    panels = lines_of([{"server": {"name": "asgd", "lr": rate}} for rate in (0.2, 0.1)])
+    assert [*subject_of(panels).entries.values()] == ["0.1", "0.2"]
+
+
+def test_two_lines_beside_numbers_have_colours_of_their_own() -> None:
+    """One alone is black, beside the colours of an order."""
+    gates = ["always", *({"bandwidth_aware": {"c": c}} for c in (1.0, 2.0, 4.0)), {"every": 2}]
+    runs = [{"server": {"name": "fasgd"}, "dispatcher": {"push": gate}} for gate in gates]
+    for some, black in ((runs[:4], 1), (runs, 0)):
+        panels = lines_of(some)
+        (panel,) = coloured(panels, subject_of(panels))
+        looks = [(line.colour, line.dash) for line in panel.lines]
+        assert len({*looks}) == len(some)
+        assert [dash for _, dash in looks].count("--") == black
 
 
 def test_what_has_other_bits_is_another_run() -> None:

@@ -59,7 +59,7 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     title, entries = _shared([*every])
     told = _told(keys, flat) or keys
     key, values = _swept(keys, flat) or _swept(told, flat) or ("", {})
-    switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
+    switch = any(isinstance(config.get(key), bool) for key in told for some in flat.values() for config in some)
     what = noun(_apart(told, flat), _of_same_server(flat) & told, switch=switch)
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
