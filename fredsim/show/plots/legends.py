@@ -67,7 +67,7 @@ def add_legend(
     width, longest = figure.get_figwidth(), max(map(len, [*handles, words.title]))
     columns = min(2, len(grid))
     if place == "inside" and len(handles) <= MOST_INSIDE and longest <= NAMES * width / columns:
-        _finish(grid[0].legend(list(handles.values()), list(handles), title=words.title or None))
+        _finish(grid[0].legend(list(handles.values()), list(handles), title=words.title))
     else:
         _add_beside(figure, handles, words.title)
     return True
@@ -141,7 +141,7 @@ def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure."""
     names, heading = ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles), _heading(title)
     legend = _finish(
-        figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
+        figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading)
     )
     width, box = figure.get_figwidth(), legend.get_window_extent()
     figure.set_figwidth(max(width, box.width / figure.dpi + PANELS * width))
@@ -157,11 +157,11 @@ def _add_within(
     panel = width / (spec.get_gridspec().ncols if spec is not None else 1)
     widest = max(map(len, [*names, title])) / LETTERS_PER_INCH + HANDLE
     if place == "inside" and len(names) <= MOST_INSIDE_FIXED and widest < panel / 2:
-        _finish(grid[0].legend(list(handles.values()), names, title=title or None))
+        _finish(grid[0].legend(list(handles.values()), names, title=title))
         return
     columns = min(MOST_COLUMNS, len(names))
     while True:
-        shown = None if len(title) > LETTERS_PER_INCH * width else title or None
+        shown = "" if len(title) > LETTERS_PER_INCH * width else title
         legend = figure.legend(list(handles.values()), names, loc="outside upper center", ncols=columns, title=shown)
         _finish(legend)
         box, longest = legend.get_window_extent(), max(len(line) for name in names for line in name.split("\n"))

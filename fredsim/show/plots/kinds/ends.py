@@ -130,7 +130,7 @@ def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
     """Return whether the labels of ascending ticks of a logarithmic axis fit beside one another."""
     spec = axes.get_subplotspec()
     width = PANEL * figure_of(axes).get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
-    places = [math.log(tick / ticks[0]) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
+    places = [math.log(tick) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
     halves = [(len(text) + 1) / 2 for text in texts]
     return all(b - a >= one + other for a, b, one, other in zip(places, places[1:], halves, halves[1:], strict=False))
 
