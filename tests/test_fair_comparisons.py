@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -164,6 +165,9 @@ def test_the_fewest_bytes_near_the_lowest() -> None:
     )
     one = {"": [Cost(1, 0.5, "c = 1"), Cost(2, 0.1, "c = 2")]}
     assert cheapest([one], {}, "seconds", amount) == "Least time within 10 % of the lowest: c = 2 (2 B, 0.1)"
+    one[""].append(Cost(3, 0.095, "c = 3"))
+    answer = "Least time within 10 % of the lowest: c = 2 (2 B, 0.1); lowest: c = 3 (3 B, 0.095)"
+    assert cheapest([one], {}, "seconds", amount) == answer
     assert cheapest([{"a": [Cost(1, math.nan)]}], {}, "bytes", amount) == ""
 
 
@@ -260,6 +264,22 @@ def test_lines_upon_one_another_are_dashed(made: Sequence[Result], drawn: list[F
     styles = {str(line.get_label()): line.get_linestyle() for line in drawn[0].axes[0].lines}
     assert styles == {"ASGD": "-", "SASGD": "--", "FASGD": "-"}
     tell_apart([], [])
+
+
+@pytest.mark.parametrize("level", [0.01, 0.99])
+def test_each_of_three_lines_upon_one_another_is_seen(level: float) -> None:
+    """On as much of the width as the others; wherever they lie in the panel."""
+    figure = Figure(figsize=(3, 6), dpi=100)
+    axes = figure.add_axes((0.4, 0.1, 0.5, 0.8))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    colours = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
+    lines = {name: axes.plot([0, 1], [level] * 2, color=colour, linewidth=3)[0] for name, colour in colours.items()}
+    tell_apart([axes], [lines])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[round(600 * (0.9 - 0.8 * level)), :, :3]
+    seen = [int((np.abs(pixels - 255 * np.array(colour)).max(axis=1) < 60).sum()) for colour in colours.values()]
+    assert min(seen) > 0.8 * max(seen) > 20
 
 
 def test_lines_that_coincide_are_in_a_tie(made: Sequence[Result], drawn: list[Figure]) -> None:

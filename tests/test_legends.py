@@ -61,6 +61,18 @@ def hidden(axes: Axes) -> bool:
     return any(outline.contains_points(grid).any() for outline in outlines)
 
 
+@pytest.mark.parametrize(
+    ("name", "place"), [("a name", "inside"), ("a name of many words " * 5, "beside"), ("", "none")]
+)
+def test_a_legend_takes_no_more_room_than_there_is(name: str, place: str) -> None:
+    """One with long names is beside the panel, and that of one line without a name is not there."""
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(X, X, label=name or "all runs")
+    assert add_legend(figure, [axes], False, "inside", style_of(Options()))
+    assert (axes.get_legend() is not None, len(figure.legends)) == (place == "inside", place == "beside")
+
+
 @pytest.mark.parametrize("style", [None, "column"])
 @pytest.mark.parametrize("kind", FIGURES)
 def test_it_hides_nothing(kind: str, style: str | None) -> None:
