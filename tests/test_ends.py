@@ -49,6 +49,7 @@ def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
     rows = drawing.tables[0].rows
     assert [row[C] for row in rows] == [None, 0.1, 4.0]
     assert rows[2]["final validation_error"] == median(finals(four))
+    assert [rows[2][of] for of in ("smallest", "largest")] == sorted(finals(four))
     assert rows[2]["of potential fetches"] == median(r.summary["fetches"] / 50 for r in four)
     (bytes_of_one,) = {row["bytes"] for row in rows[:1]}
     assert bytes_of_one == always[0].summary["bytes_pushed"] + always[0].summary["bytes_fetched"]
@@ -87,6 +88,7 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
     }[x]
     expected = sorted(median(values[at : at + 2]) for at in (0, 2, 4))
     assert list(line.get_xdata()) == pytest.approx(expected)  # type: ignore[arg-type]
+    assert "did not diverge" not in drawing.caption
     column = {"fetches": "of potential fetches", "pushes": "of potential pushes"}.get(x, x)
     inexact = [row[column] / (1000 if x == "bytes" else 1) for row in drawing.tables[0].rows]
     assert inexact == pytest.approx(expected)
@@ -107,6 +109,14 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == order
     assert [list(line.get_xdata()) for line in axes.lines] == [[*map(order.index, names)]] * 2  # type: ignore[arg-type]
     assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
+
+
+def test_true_and_false_stay_in_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.sweep(small_yaml, ["sweep={server.nesterov: [false, true]}", "server.name=momentum"]))
+    for run, end in zip(results, (0.5, 0.1), strict=True):
+        run.summary["validation_error"] = run.metrics["validation_error"] = end
+    plot(results, Path("x.png"), "ends", Options(x="server.nesterov"))
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["false", "true"]
 
 
 def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -> None:
@@ -143,15 +153,16 @@ def test_points_that_would_flatten_the_others(
 def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> None:
     with small_yaml.open("a", encoding="utf-8") as file:
         file.write(
-            "published: {source: A paper, series: [{where: {server.lr: 0.2}, points: [[20, 0.75], [50, 0.5]]}]}\n"
-            "sweep: {server.lr: [0.1, 0.2]}\n"
+            "published: {source: A paper, series: [{where: {server.lr: 1.1}, points: [[20, 0.75], [50, 0.5]]}]}\n"
+            "sweep: {server.lr: [0.5, 1.1]}\n"
         )
     results = list(fredsim.sweep(small_yaml))
     drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr"))
     circles = [line for line in drawn[0].axes[0].lines if line.get_fillstyle() == "none"]
-    assert [(list(c.get_xdata()), list(c.get_ydata())) for c in circles] == [([0.2], [0.5])]  # type: ignore[arg-type]
+    assert [(list(c.get_xdata()), list(c.get_ydata())) for c in circles] == [([1.1], [0.5])]  # type: ignore[arg-type]
+    assert any(0.5 < tick < 1 for tick in drawn[0].axes[0].get_xticks())
     (row,) = drawing.tables[1].rows
-    assert (row["server.lr"], row["published"], row["here"]) == (0.2, 0.5, finals(results)[1])
+    assert (row["server.lr"], row["published"], row["here"]) == (1.1, 0.5, finals(results)[1])
 
 
 def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) -> None:
@@ -173,7 +184,7 @@ def test_what_cannot_be_drawn(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rates", "rotation"), [("0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04", 0), ("0.00125, 0.00126, 0.005, 0.04", 30)]
+    ("rates", "rotation"), [("0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04", 0), ("0.00125, 0.0015, 0.005, 0.04", 30)]
 )
 def test_labels_lie_flat_where_they_fit(rates: str, rotation: int, small_yaml: Path, drawn: list[Figure]) -> None:
     swept = list(fredsim.sweep(small_yaml, [f"sweep={{server.lr: [{rates}]}}"]))

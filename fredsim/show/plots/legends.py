@@ -140,9 +140,7 @@ def _heading(title: str) -> str:
 def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure."""
     names, heading = ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles), _heading(title)
-    legend = _finish(
-        figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading)
-    )
+    legend = _finish(figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading))
     width, box = figure.get_figwidth(), legend.get_window_extent()
     figure.set_figwidth(max(width, box.width / figure.dpi + PANELS * width))
     figure.set_figheight(max(figure.get_figheight(), box.height / figure.dpi + ABOVE_AND_BELOW))
