@@ -279,6 +279,30 @@ def test_captions_of_lines_that_are_compared_at_the_same_x(seeds: Seeds, drawn: 
     assert float(np.asarray(line.get_xdata())[-1]) == min(ends[1:])
 
 
+def test_against_seconds_a_run_that_diverged_counts_up_to_its_end(seeds: Seeds, drawn: list[Figure]) -> None:
+    """From there on it is infinite in a line of several; alone it is drawn to its last value."""
+    first, *others = seeds(*[{}] * 3, words=["dispatcher={name: clock, compute: {noise: {name: exponential}}}"])
+    edit(first, how="diverged", validation_error=VALUES[1][:4])
+    edit(others[0], validation_error=VALUES[0] + VALUES[1][4:])
+    edit(others[1], validation_error=VALUES[2])
+    runs = [first, *others]
+    rows = [sorted(zip(run.metrics["time"], run.metrics["validation_error"], strict=True)) for run in runs]
+    last, stop = rows[0][-1][0], min(own[-1][0] for own in rows[1:])
+    assert last < stop
+    expected = {}
+    for at in sorted({time for own in rows for time, _ in own if time <= stop}):
+        values = [[value for time, value in own if time <= at][-1] for own in rows]
+        expected[at] = median([math.inf if at >= last else values[0], *values[1:]])
+    for some, wanted in ((runs, expected), ([first], dict(rows[0]))):
+        plot(some, Path("x.png"), options=Options(x="seconds"))
+        (axes,) = drawn[-1].axes
+        unit = 1e-3 if "(ms)" in axes.get_xlabel() else 1.0
+        (line,) = (line for line in axes.lines if line.get_marker() != "x")
+        at, values = np.asarray(line.get_xydata()).T
+        assert (at * unit).tolist() == pytest.approx([*wanted])
+        assert values.tolist() == pytest.approx([*wanted.values()])
+
+
 def test_captions_of_a_report(seeds: Seeds) -> None:
     """They say how each choice of y counts what diverged, and where the crosses stand."""
     runs = three(seeds, "validation_error")

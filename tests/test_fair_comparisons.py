@@ -288,6 +288,7 @@ def test_lines_that_coincide_are_in_a_tie(made: Sequence[Result], drawn: list[Fi
         run.metrics["validation_error"] = np.linspace(0.9, last, ROWS)
         run.metrics["bytes_pushed"], run.metrics["bytes_fetched"] = np.arange(ROWS) * 1000, 0
     assert plot(made, Path("x.png")).answer == "Ahead: ASGD and SASGD (0.1 each)"
+    assert plot(made, Path("x.png"), "matrix").answer == "Ahead: ASGD and SASGD (0.1 each)"
     assert [line.get_label() for line in drawn[0].axes[0].lines] == ["ASGD", "FASGD"]
     answer = "Fewest bytes within 10 % of the lowest: ASGD and SASGD (5 kB, 0.1 each)"
     assert plot(made, Path("x.png"), "ends").answer == answer
