@@ -55,6 +55,16 @@ def test_it_runs_with_every_server(server: str, command: Command) -> None:
     assert Result(Path("run")).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize(
+    "server", ["adagrad", "adam", "bfasgd", "dana", "fasgd", "momentum", "nadam", "rmsprop", "sign_majority"]
+)
+def test_the_server_learns_as_it_is(server: str, command: Command) -> None:
+    """With a learning rate of 0.1 or more these learn nothing: nine digits of ten stay wrong, or three of four."""
+    assert command("new", "mine", "--server", server)[0] == 0
+    execute(resolved("mine.yaml", "iterations=400", "evaluation.every=400", "backend=numpy"), Path("run"))
+    assert Result(Path("run")).final("validation_error") < 0.6
+
+
 @pytest.mark.parametrize("data", ["modular", "text:mine.txt"])
 def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
     assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
