@@ -155,6 +155,10 @@ def test_long_curves_keep_their_extremes(tmp_path: Path) -> None:
     assert middle["y"]["validation_error"].min() == np.median(columns, axis=0).min() == 0.1875
     html = html_of(runs, tmp_path)
     assert len(html) < 50_000
+    width, height = map(int, re.findall('svg width="(.*?)" height="(.*?)"', html)[0])
+    texts = [(int(x), int(y)) for x, y in re.findall(' x="(.*?)" y="(.*?)"', html)]
+    assert len(texts) == 4
+    assert all(0 <= x <= width and 10 <= y <= height for x, y in texts)  # letters of 10 pixels are within the picture
     for points in re.findall('points="([^"]*)"', html):
         places = [tuple(map(float, point.split(","))) for point in points.split()]
         assert (places[0][0], places[-1][0]) == (50, 410)  # the ends of the axis
