@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.groups import group
 
@@ -71,6 +71,20 @@ def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: 
     output = command("run", small_yaml, cases, both, chosen, "iterations=10", "--out", "chosen")[1]
     best = output.partition("best server.lr")[2].partition("results:")[0].splitlines()[2:]
     assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
+
+
+def test_a_default_is_a_value(small_yaml: Path, command: Command) -> None:
+    """Also where configurations leave the key out: the run with it stands there, and `where` selects it."""
+    published = "published={source: A, series: [{where: {clients.noise: 0.0}, points: [[10, 0.5]]}]}"
+    figures = "figures=[{name: noise, kind: ends, x: clients.noise, where: {clients.noise: [0.0, 0.5]}}]"
+    words = ["sweep={clients.noise: [0.0, 0.2, 0.5]}", "iterations=10", figures, published]
+    assert command("run", small_yaml, *words, "--out", "out")[0] == 0
+    table = Path("out/noise-table.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[:2] for line in table] == [["line", "clients.noise"], ["ASGD", "0.0"], ["ASGD", "0.5"]]
+    runs = list(Results(Path("out")))
+    assert ["published" in run.config for run in runs] == [True, False, False]
+    (row,) = plot(runs, Path("x.svg"), "curves", Options(where={"clients.noise": 0.0})).tables[0].rows
+    assert row["final validation_error"] == runs[0].summary["validation_error"]
 
 
 @pytest.mark.parametrize("x", ["bytes", "fetches", "pushes", "iterations", "updates"])

@@ -366,13 +366,13 @@ def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: di
     assert [name for name, kind in kinds.items() if kind in {"own", "key"}] == ["server.name", "server.lr", "seed"]
     assert table["shared"]["iterations"] == 50
     assert [row["server.lr"] for row in rows_in(page)] == [0.1, 0.1, 0.01, 0.01]
-    words = ("sweep=null", "iterations=20", "dispatcher.wait=false", "--quiet", "--out", "other")
+    words = ("sweep=null", "iterations=20", "clients.current=true", "--quiet", "--out", "other")
     assert command("run", small_yaml, *words) == (0, "", "")
     assert command("report", "out", "other", "-o", "report.html")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
     columns = data_in(page)["table"]["columns"]
     assert {"name": "iterations", "kind": "key", "numeric": True, "measure": False} in columns
-    assert [row["dispatcher.wait"] for row in rows_in(page)] == [*["true"] * 4, "false"]
+    assert [row["clients.current"] for row in rows_in(page)] == [*["false"] * 4, "true"]  # also what is a default
 
 
 def test_each_column_has_its_own_name(small_yaml: Path) -> None:
