@@ -101,8 +101,8 @@ def test_every_control_of_three_hundred_runs(many: tuple[list[Path], Path], brow
 def test_columns_are_kept_once_and_rounded() -> None:
     pool = Pool()
     assert pool.places({"a": [1, 2.0, math.nan], "b": [0.123456789, 1e30]}) == {"a": 0, "b": 1}
-    assert [pool.place([1, 2, math.inf]), pool.place([3])] == [0, 2]
-    assert pool.columns == [[1, 2, None], [0.123457, 1e30], [3]]
+    assert [pool.place([1, 2, math.inf]), pool.place([12_345_678])] == [0, 2]
+    assert pool.columns == [[1, 2, None], [0.123457, 1e30], [12_345_678]]
     assert thinned(3) == [0, 1, 2]
     rows = thinned(10_000)
     assert (len(rows), rows[0], rows[-1]) == (MOST_POINTS, 0, 9_999)
