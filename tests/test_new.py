@@ -146,6 +146,8 @@ def test_something_of_ones_own_learns_as_it_is(kind: str, command: Command) -> N
     assert f"mine_{kind}" in found.summary["code"]
     first, last = (found.metrics[found.measure].iloc[row] for row in (0, -1))
     assert last < 0.7 * first
+    (said,) = re.findall(rf", {found.measure.replace('_', ' ')} (\S+), digest", messages)
+    assert float(said) == pytest.approx(last, rel=0.01)  # it has a few digits
 
 
 def test_one_of_each(refused: Callable[..., None]) -> None:
