@@ -140,6 +140,22 @@ def test_all_runs_that_diverge_at_one_iteration_leave_no_gap(seeds: Seeds, drawn
     assert np.asarray(line.get_xydata()).tolist() == [list(pair) for pair in zip(GROWTH, middles, strict=True)]
 
 
+def test_the_last_value_of_a_run_that_diverged(seeds: Seeds, drawn: list[Figure]) -> None:
+    """Against seconds a line of one run ends with it; in a line of two, the run is infinite there."""
+    values = ([0.9, 0.8, 0.7], [0.9, 0.6, 0.5, 0.4, 0.3, 0.2])
+    time = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    runs = seeds(
+        {"how": "diverged", "validation_error": values[0], "time": time},
+        {"validation_error": values[1], "time": time},
+        words=["dispatcher={name: clock}"],
+    )
+    for some in (runs[:1], runs):
+        plot(some, Path("x.png"), options=Options(x="seconds"))
+    lines = [next(line for line in shown.axes[0].lines if line.get_marker() != "x") for shown in drawn]
+    one, both = ([y for y in np.asarray(line.get_ydata()).tolist() if math.isfinite(y)] for line in lines)
+    assert (one, both) == (values[0], [0.9, pytest.approx(0.7)])
+
+
 def test_numbers_of_which_nobody_knows_what_is_better(seeds: Seeds) -> None:
     """The caption says that the median is of the runs that are left."""
     runs = seeds({"staleness_mean": 5.0, "how": "diverged"}, {"staleness_mean": 1.0}, {"staleness_mean": 2.0})

@@ -104,6 +104,7 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
     column = {"fetches": "of potential fetches", "pushes": "of potential pushes"}.get(x, x)
     inexact = [row[column] / (1000 if x == "bytes" else 1) for row in drawing.tables[0].rows]
     assert inexact == pytest.approx(expected)
+    assert "did not diverge" not in drawing.caption
     assert {row["of"] for row in drawing.tables[0].rows} == {
         "FASGD, fetch always", "FASGD, fetch c 4", "FASGD, fetch c 0.1",
     }  # fmt: skip
