@@ -49,6 +49,7 @@ def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
     rows = drawing.tables[0].rows
     assert [row[C] for row in rows] == [None, 0.1, 4.0]
     assert rows[2]["final validation_error"] == median(finals(four))
+    assert [rows[2]["smallest"], rows[2]["largest"]] == sorted(finals(four))
     assert rows[2]["of potential fetches"] == median(r.summary["fetches"] / 50 for r in four)
     (bytes_of_one,) = {row["bytes"] for row in rows[:1]}
     assert bytes_of_one == always[0].summary["bytes_pushed"] + always[0].summary["bytes_fetched"]
@@ -73,7 +74,7 @@ def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: 
     assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
 
 
-def test_a_default_is_a_value(small_yaml: Path, command: Command) -> None:
+def test_a_default_is_a_value(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
     """Also where configurations leave the key out: the run with it stands there, and `where` selects it."""
     published = "published={source: A, series: [{where: {clients.noise: 0.0}, points: [[10, 0.5]]}]}"
     figures = "figures=[{name: noise, kind: ends, x: clients.noise, where: {clients.noise: [0.0, 0.5]}}]"
@@ -81,6 +82,7 @@ def test_a_default_is_a_value(small_yaml: Path, command: Command) -> None:
     assert command("run", small_yaml, *words, "--out", "out")[0] == 0
     table = Path("out/noise-table.csv").read_text(encoding="utf-8").splitlines()
     assert [line.split(",")[:2] for line in table] == [["line", "clients.noise"], ["ASGD", "0.0"], ["ASGD", "0.5"]]
+    assert any(0 < tick < 0.5 for tick in drawn[0].axes[0].get_xticks())
     runs = list(Results(Path("out")))
     assert ["published" in run.config for run in runs] == [True, False, False]
     (row,) = plot(runs, Path("x.svg"), "curves", Options(where={"clients.noise": 0.0})).tables[0].rows

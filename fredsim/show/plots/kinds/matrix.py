@@ -131,7 +131,7 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
     what = label_of(options.y).partition(" (")[0]
     real = any(run.live for run in runs)
     counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
-    if x == "seconds" and unit != 1:
+    if unit != 1:
         counted = counted.replace("seconds", name)
     rows, partly = [], ""
     missing: list[dict[str, str]] = []
