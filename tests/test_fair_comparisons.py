@@ -161,6 +161,9 @@ def test_the_fewest_bytes_near_the_lowest() -> None:
     )
     one = {"": [Cost(1, 0.5, "c = 1"), Cost(2, 0.1, "c = 2")]}
     assert cheapest([one], {}, "seconds", amount) == "Least time within 10 % of the lowest: c = 2 (2 B, 0.1)"
+    one[""].append(Cost(9, 0.095, "c = 4"))
+    answer = "Least time within 10 % of the lowest: c = 2 (2 B, 0.1); lowest: c = 4 (9 B, 0.095)"
+    assert cheapest([one], {}, "seconds", amount) == answer
     assert cheapest([{"a": [Cost(1, math.nan)]}], {}, "bytes", amount) == ""
 
 
