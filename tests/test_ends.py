@@ -85,8 +85,10 @@ def test_a_default_is_a_value(small_yaml: Path, command: Command, drawn: list[Fi
     assert any(0 < tick < 0.5 for tick in drawn[0].axes[0].get_xticks())
     runs = list(Results(Path("out")))
     assert ["published" in run.config for run in runs] == [True, False, False]
-    (row,) = plot(runs, Path("x.svg"), "curves", Options(where={"clients.noise": 0.0})).tables[0].rows
-    assert row["final validation_error"] == runs[0].summary["validation_error"]
+    rows = plot(runs, Path("x.svg"), "curves", Options(where={"clients.noise": [0.0, 0.2]})).tables[0].rows
+    assert [row["final validation_error"] for row in rows] == finals(runs[:2])
+    legend = drawn[1].axes[0].get_legend() or drawn[1].legends[0]
+    assert {text.get_text() for text in legend.get_texts()} == {"ASGD", "ASGD, noise 0.2", "published"}
 
 
 @pytest.mark.parametrize("x", ["bytes", "fetches", "pushes", "iterations", "updates"])
