@@ -74,6 +74,14 @@ def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: 
     assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
 
 
+def test_false_and_true_keep_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.sweep(small_yaml, ["sweep={clients.current: [false, true]}", "iterations=10"]))
+    for run, end in zip(results, (0.2, 0.1), strict=True):  # the second is better
+        run.metrics["validation_error"] = run.summary["validation_error"] = end
+    plot(results, Path("x.png"), "ends", Options(x="clients.current"))
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["false", "true"]
+
+
 def test_a_default_is_a_value(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
     """Also where configurations leave the key out: the run with it stands there, and `where` selects it."""
     published = "published={source: A, series: [{where: {clients.noise: 0.0}, points: [[10, 0.5]]}]}"
