@@ -134,6 +134,7 @@ MESSAGES = [
     as_text(7, "row", (ROW,)), as_text(7, "advance", (1, 2, 3.0)), as_text(7, "begin", ("x", 10, None, None)),
     as_text(7, "advance", (None, None, None)), as_text(7, "begin", ("x", None, None, math.nan)),
     as_text(7, "row", (ROW,)), as_text(7, "begin", ("x", None, None, None)), "[" * 10**5, None,
+    as_text(7, "compiling", ()), as_text(7, "compiling", ()),
 ]  # fmt: skip
 
 
@@ -147,4 +148,6 @@ def test_a_message_breaks_nothing_here(kind: type[ConsoleMonitor], capsys: pytes
         assignments._observers[7] = monitor.observer()
         for message in MESSAGES:
             handlers[0]((0.0, message))
-    assert "a message that no worker of fredsim sends is ignored" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "a message that no worker of fredsim sends is ignored" in shown
+    assert shown.count("compiling kernels") == 1  # whoever compiles how many

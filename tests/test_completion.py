@@ -139,6 +139,8 @@ def test_keys_and_values(offered: Offered) -> None:
         "clients.sampling=", *(f"clients.sampling={one}" for one in Sampling.__args__),  # type: ignore[attr-defined]
     ]  # fmt: skip
     assert offered(*words, "clients.cou") == ["clients.count=", "clients.count=8", "clients.count=32"]
+    Path("swept.yaml").write_text("sweep: {clients.count: [2, 5]}\n", encoding="utf-8")
+    assert offered("run", "swept.yaml", "clients.count", "=") == ["2", "5", "32"]
     assert offered(*words, "seed", "=", "0", "clients.sampling", "=", "s") == ["sequential", "shuffled"]
     assert "events" in offered(*words, "e")
 

@@ -140,6 +140,22 @@ def test_all_runs_that_diverge_at_one_iteration_leave_no_gap(seeds: Seeds, drawn
     assert np.asarray(line.get_xydata()).tolist() == [list(pair) for pair in zip(GROWTH, middles, strict=True)]
 
 
+def test_the_last_value_of_a_run_that_diverged(seeds: Seeds, drawn: list[Figure]) -> None:
+    """Against seconds a line of one run ends with it; in a line of two, the run is infinite there."""
+    values = ([0.9, 0.8, 0.7], [0.9, 0.6, 0.5, 0.4, 0.3, 0.2])
+    time = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    runs = seeds(
+        {"how": "diverged", "validation_error": values[0], "time": time},
+        {"validation_error": values[1], "time": time},
+        words=["dispatcher={name: clock}"],
+    )
+    for some in (runs[:1], runs):
+        plot(some, Path("x.png"), options=Options(x="seconds"))
+    lines = [next(line for line in shown.axes[0].lines if line.get_marker() != "x") for shown in drawn]
+    one, both = ([y for y in np.asarray(line.get_ydata()).tolist() if math.isfinite(y)] for line in lines)
+    assert (one, both) == (values[0], [0.9, pytest.approx(0.7)])
+
+
 def test_numbers_of_which_nobody_knows_what_is_better(seeds: Seeds) -> None:
     """The caption says that the median is of the runs that are left."""
     runs = seeds({"staleness_mean": 5.0, "how": "diverged"}, {"staleness_mean": 1.0}, {"staleness_mean": 2.0})
@@ -277,30 +293,6 @@ def test_captions_of_lines_that_are_compared_at_the_same_x(seeds: Seeds, drawn: 
     unit = 1e-3 if "(ms)" in axes.get_xlabel() else 1.0
     ends = [run.metrics["time"].iloc[-1] / unit for run in runs]
     assert float(np.asarray(line.get_xdata())[-1]) == min(ends[1:])
-
-
-def test_against_seconds_a_run_that_diverged_counts_up_to_its_end(seeds: Seeds, drawn: list[Figure]) -> None:
-    """From there on it is infinite in a line of several; alone it is drawn to its last value."""
-    first, *others = seeds(*[{}] * 3, words=["dispatcher={name: clock, compute: {noise: {name: exponential}}}"])
-    edit(first, how="diverged", validation_error=VALUES[1][:4])
-    edit(others[0], validation_error=VALUES[0] + VALUES[1][4:])
-    edit(others[1], validation_error=VALUES[2])
-    runs = [first, *others]
-    rows = [sorted(zip(run.metrics["time"], run.metrics["validation_error"], strict=True)) for run in runs]
-    last, stop = rows[0][-1][0], min(own[-1][0] for own in rows[1:])
-    assert last < stop
-    expected = {}
-    for at in sorted({time for own in rows for time, _ in own if time <= stop}):
-        values = [[value for time, value in own if time <= at][-1] for own in rows]
-        expected[at] = median([math.inf if at >= last else values[0], *values[1:]])
-    for some, wanted in ((runs, expected), ([first], dict(rows[0]))):
-        plot(some, Path("x.png"), options=Options(x="seconds"))
-        (axes,) = drawn[-1].axes
-        unit = 1e-3 if "(ms)" in axes.get_xlabel() else 1.0
-        (line,) = (line for line in axes.lines if line.get_marker() != "x")
-        at, values = np.asarray(line.get_xydata()).T
-        assert (at * unit).tolist() == pytest.approx([*wanted])
-        assert values.tolist() == pytest.approx([*wanted.values()])
 
 
 def test_captions_of_a_report(seeds: Seeds) -> None:

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.groups import group
 
@@ -74,6 +74,31 @@ def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: 
     assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
 
 
+def test_false_and_true_keep_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
+    results = list(fredsim.sweep(small_yaml, ["sweep={clients.current: [false, true]}", "iterations=10"]))
+    for run, end in zip(results, (0.2, 0.1), strict=True):  # the second is better
+        run.metrics["validation_error"] = run.summary["validation_error"] = end
+    plot(results, Path("x.png"), "ends", Options(x="clients.current"))
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["false", "true"]
+
+
+def test_a_default_is_a_value(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
+    """Also where configurations leave the key out: the run with it stands there, and `where` selects it."""
+    published = "published={source: A, series: [{where: {clients.noise: 0.0}, points: [[10, 0.5]]}]}"
+    figures = "figures=[{name: noise, kind: ends, x: clients.noise, where: {clients.noise: [0.0, 0.5]}}]"
+    words = ["sweep={clients.noise: [0.0, 0.2, 0.5]}", "iterations=10", figures, published]
+    assert command("run", small_yaml, *words, "--out", "out")[0] == 0
+    table = Path("out/noise-table.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[:2] for line in table] == [["line", "clients.noise"], ["ASGD", "0.0"], ["ASGD", "0.5"]]
+    assert any(0 < tick < 0.5 for tick in drawn[0].axes[0].get_xticks())
+    runs = list(Results(Path("out")))
+    assert ["published" in run.config for run in runs] == [True, False, False]
+    rows = plot(runs, Path("x.svg"), "curves", Options(where={"clients.noise": [0.0, 0.2]})).tables[0].rows
+    assert [row["final validation_error"] for row in rows] == finals(runs[:2])
+    legend = drawn[1].axes[0].get_legend() or drawn[1].legends[0]
+    assert {text.get_text() for text in legend.get_texts()} == {"ASGD", "ASGD, noise 0.2", "published"}
+
+
 @pytest.mark.parametrize("x", ["bytes", "fetches", "pushes", "iterations", "updates"])
 def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> None:
     drawing = plot(swept, Path("x.png"), "ends", Options(x=x, by=["server.name"]))
@@ -92,6 +117,7 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
     column = {"fetches": "of potential fetches", "pushes": "of potential pushes"}.get(x, x)
     inexact = [row[column] / (1000 if x == "bytes" else 1) for row in drawing.tables[0].rows]
     assert inexact == pytest.approx(expected)
+    assert "did not diverge" not in drawing.caption
     assert {row["of"] for row in drawing.tables[0].rows} == {
         "FASGD, fetch always", "FASGD, fetch c 4", "FASGD, fetch c 0.1",
     }  # fmt: skip
@@ -109,14 +135,6 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == order
     assert [list(line.get_xdata()) for line in axes.lines] == [[*map(order.index, names)]] * 2  # type: ignore[arg-type]
     assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
-
-
-def test_true_and_false_stay_in_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
-    results = list(fredsim.sweep(small_yaml, ["sweep={server.nesterov: [false, true]}", "server.name=momentum"]))
-    for run, end in zip(results, (0.5, 0.1), strict=True):
-        run.summary["validation_error"] = run.metrics["validation_error"] = end
-    plot(results, Path("x.png"), "ends", Options(x="server.nesterov"))
-    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["false", "true"]
 
 
 def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -> None:

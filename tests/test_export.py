@@ -79,7 +79,8 @@ def test_tensorboard_reads_the_numbers(runs: dict[str, Result], command: Command
             np.testing.assert_array_equal(rows, wanted)
         for key in numbers(run):
             (one,) = found.Scalars(f"summary/{key}")
-            assert (one.step, one.value) == (run.summary["iterations"], np.float32(run.summary[key]))
+            end = expected(run, "validation_loss")[-1][:2]
+            assert (one.step, one.wall_time, one.value) == (*end, np.float32(run.summary[key]))
         text = found.Tensors("summary")[0].tensor_proto.string_val[0].decode()
         assert f"| digest | {run.summary['digest']} |" in text
         assert f"| status | {run.summary['status']} |" in text

@@ -24,7 +24,7 @@ from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.titles.costs import Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of, is_fresh
 from fredsim.show.plots.titles.questions import leaders, shortened
-from fredsim.show.tables import Table
+from fredsim.show.tables import AllDigits, Table
 
 ROWS = 6
 
@@ -379,6 +379,7 @@ def test_numbers_of_a_column_have_one_style() -> None:
         ([0.0016, 0.25, 0.0016], ["0.0016", "0.2500", "0.0016"]),
         ([2.30258, 2.30263, 2.4], ["2.3026", "2.3026", "2.4000"]),  # four digits would tell no more
         ([1743.4, 12.3456, None], ["1,743", "12.35", "–"]),
+        ([AllDigits(1743.4), AllDigits(12.3456)], ["1743.4", "12.3456"]),  # as an experiment gave them
     ],
 )
 def test_a_table_tells_small_numbers_apart(values: list[float | None], texts: list[str]) -> None:

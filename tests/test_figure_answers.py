@@ -149,7 +149,9 @@ def test_lists_and_commas_are_named_whole(small_yaml: Path, drawn: list[Figure])
     assert plot(results, Path("x.png")).answer == "Ahead: hidden [8,4] (0.125); next: hidden [6,4] (0.1667)"
     assert [text.get_text() for text in legend_of(drawn[0]).get_texts()] == ["[8,4]", "[6,4]", "[3,4]"]
     assert legend_of(drawn[0]).get_title().get_text() == "ASGD, hidden layers (best first)"
-    rows = plot(results, Path("x.png"), "matrix").tables[0].rows
+    drawing = plot(results, Path("x.png"), "matrix")
+    assert drawing.answer == "Ahead: hidden [8,4] (0.125); next: hidden [6,4] (0.1667)"
+    rows = drawing.tables[0].rows
     assert [row["line"] for row in rows] == ["ASGD, hidden [6,4]", "ASGD, hidden [3,4]", "ASGD, hidden [8,4]"]
     assert words("problem.text", "a,  b, c") == "text a,b,c"
 

@@ -45,6 +45,7 @@ def test_servers_beside_each_other(small_yaml: Path, command: Command, drawn: li
         assert [text.get_text() for text in axes.get_xticklabels()] == ["ASGD", "FASGD"]
     drawing = plot(results_in("out"), Path("x.svg"), options=Options(panel=["server.name"]))
     assert [axes.get_title() for axes in drawn[2].axes] == ["ASGD", "FASGD"]
+    assert [drawn[2].legends, *(axes.get_legend() for axes in drawn[2].axes)] == [[], None, None]  # of one line
     assert [(row["line"], row["runs"]) for row in drawing.tables[0].rows] == [("all runs", 2)] * 2
 
 

@@ -78,6 +78,8 @@ def test_runs_that_did_not_end(small_yaml: Path, command: Command) -> None:
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
     table.write_text("".join(lines[:2]), encoding="utf-8")
     assert by_name()["three"]["state"] == "3 runs: 1 finished, 2 unfinished"
+    table.unlink()
+    assert by_name()["three"]["state"] == "3 runs: 3 unfinished"
     Path("results/three/summary.json").unlink(missing_ok=True)
     begun = Path("results/begun")
     begun.mkdir()

@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -136,6 +137,9 @@ def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:
             assert (row["smallest"], row["largest"]) == (pytest.approx(min(values)), pytest.approx(max(values)))
     axes = drawn[0].axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ASGD", "Sync", "SASGD"]
+    plots.plot(runs[::-1], Path("m.png"), "matrix", replace(options, where={"server.name": [*lines]}))  # in its order
+    says = [" ".join(shown.axes[0].get_xlabel().split()) for shown in drawn]
+    assert ["rows: best first by mean rank" in text for text in says] == [True, False]
     assert sorted(text.get_text() for text in axes.texts).count("diverged") == 1
     assert [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"].count("0") == 2
 

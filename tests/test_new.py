@@ -55,6 +55,16 @@ def test_it_runs_with_every_server(server: str, command: Command) -> None:
     assert Result(Path("run")).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize(
+    "server", ["adagrad", "adam", "bfasgd", "dana", "fasgd", "momentum", "nadam", "rmsprop", "sign_majority"]
+)
+def test_the_server_learns_as_it_is(server: str, command: Command) -> None:
+    """These need smaller learning rates than others do, with which they would leave most digits wrong."""
+    assert command("new", "mine", "--server", server)[0] == 0
+    execute(resolved("mine.yaml", "iterations=400", "evaluation.every=400", "backend=numpy"), Path("run"))
+    assert Result(Path("run")).summary["validation_error"] < 0.6
+
+
 @pytest.mark.parametrize("data", ["modular", "text:mine.txt"])
 def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
     assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
@@ -136,6 +146,8 @@ def test_something_of_ones_own_learns_as_it_is(kind: str, command: Command) -> N
     assert f"mine_{kind}" in found.summary["code"]
     first, last = (found.metrics[found.measure].iloc[row] for row in (0, -1))
     assert last < 0.7 * first
+    (said,) = re.findall(rf", {found.measure.replace('_', ' ')} (\S+), digest", messages)
+    assert float(said) == pytest.approx(last, rel=0.01)  # it has a few digits
 
 
 def test_one_of_each(refused: Callable[..., None]) -> None:

@@ -64,7 +64,11 @@ def test_what_stands_in_it(sweep: Results, command: Command) -> None:
         assert f"<td>{run.folder.name}</td>" in page
         assert (run.folder / "config.yaml").read_text(encoding="utf-8") in dict(map(reversed, data["texts"]))
     assert [title.partition(",")[0] for title, _ in data["texts"]] == ["the sweep", *["FASGD"] * 12]
+    assert '<p class="caption">Lines: medians of runs; bands: their smallest and largest. Medians count' in page
     assert "Circles: published (A &lt;/script&gt; &amp; B)." in page
+    assert re.findall(r'name="x" value="(.*?)>', page) == ['iterations" checked', 'updates"', 'bytes"']
+    for key, column in {"staleness": "95 %", "copies": "of potential pushes", "probe": "rank by staleness"}.items():
+        assert f">{column}</th>" in page.partition(f'<section id="{key}">')[2].partition("</section>")[0], key
     assert "<td>numerics</td><td>portable</td>" in page
     assert unpacked(page, "plotly").count("* plotly.js v") == 1
     assert [
@@ -73,6 +77,8 @@ def test_what_stands_in_it(sweep: Results, command: Command) -> None:
     figures = data["figures"]
     counts = Counter(name.partition("-")[0] for name in figures)
     assert counts == {"curves": 2, "staleness": 2, "copies": 4, "probe": 4}
+    all_pass = [trace for trace in figures["copies-0"]["data"] if trace["meta"]["is"] == "all"]
+    assert [(trace["x"], trace["y"]) for trace in all_pass] == [([0, 50], [0, 50])]  # pushes of 50 iterations
     for figure in figures.values():
         for trace in figure["data"]:
             go.Scatter({key: value for key, value in trace.items() if key not in {"x", "y"}})  # knows every attribute

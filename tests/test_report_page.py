@@ -101,8 +101,8 @@ def test_every_control_of_three_hundred_runs(many: tuple[list[Path], Path], brow
 def test_columns_are_kept_once_and_rounded() -> None:
     pool = Pool()
     assert pool.places({"a": [1, 2.0, math.nan], "b": [0.123456789, 1e30]}) == {"a": 0, "b": 1}
-    assert [pool.place([1, 2, math.inf]), pool.place([3])] == [0, 2]
-    assert pool.columns == [[1, 2, None], [0.123457, 1e30], [3]]
+    assert [pool.place([1, 2, math.inf]), pool.place([12_345_678])] == [0, 2]
+    assert pool.columns == [[1, 2, None], [0.123457, 1e30], [12_345_678]]
     assert thinned(3) == [0, 1, 2]
     rows = thinned(10_000)
     assert (len(rows), rows[0], rows[-1]) == (MOST_POINTS, 0, 9_999)
@@ -155,6 +155,10 @@ def test_long_curves_keep_their_extremes(tmp_path: Path) -> None:
     assert middle["y"]["validation_error"].min() == np.median(columns, axis=0).min() == 0.1875
     html = html_of(runs, tmp_path)
     assert len(html) < 50_000
+    width, height = map(int, re.findall('svg width="(.*?)" height="(.*?)"', html)[0])
+    texts = [(int(x), int(y)) for x, y in re.findall(' x="(.*?)" y="(.*?)"', html)]
+    assert len(texts) == 4
+    assert all(0 <= x <= width and 10 <= y <= height for x, y in texts)  # letters of 10 pixels are within the picture
     for points in re.findall('points="([^"]*)"', html):
         places = [tuple(map(float, point.split(","))) for point in points.split()]
         assert (places[0][0], places[-1][0]) == (50, 410)  # the ends of the axis
@@ -370,10 +374,13 @@ def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: di
     assert [name for name, kind in kinds.items() if kind in {"own", "key"}] == ["server.name", "server.lr", "seed"]
     assert table["shared"]["iterations"] == 50
     assert [row["server.lr"] for row in rows_in(page)] == [0.1, 0.1, 0.01, 0.01]
-    assert command("run", small_yaml, "sweep=null", "iterations=20", "--quiet", "--out", "other") == (0, "", "")
+    words = ("sweep=null", "iterations=20", "clients.current=true", "--quiet", "--out", "other")
+    assert command("run", small_yaml, *words) == (0, "", "")
     assert command("report", "out", "other", "-o", "report.html")[0] == 0
-    columns = data_in(Path("report.html").read_text(encoding="utf-8"))["table"]["columns"]
+    page = Path("report.html").read_text(encoding="utf-8")
+    columns = data_in(page)["table"]["columns"]
     assert {"name": "iterations", "kind": "key", "numeric": True, "measure": False} in columns
+    assert [row["clients.current"] for row in rows_in(page)] == [*["false"] * 4, "true"]  # also what is a default
 
 
 def test_each_column_has_its_own_name(small_yaml: Path) -> None:

@@ -323,6 +323,9 @@ def test_what_a_sweep_lacks_is_said(
     says = f"note: {Path('out').absolute()}: runs of the sweep that did not end (1) are not shown"
     assert says in capsys.readouterr().err
     assert command("plot", next(Path("out").glob("lr=0.1-*")), "-o", "x.svg")[2] == ""
+    Path("out/sweep.yaml").unlink()  # which alone tells how many runs there are to be
+    fredsim.load("out", as_found=True).plot()
+    assert "did not end" not in capsys.readouterr().err
 
 
 def test_runs_are_compared_with_those_of_their_name(

@@ -42,8 +42,9 @@ def rows(small_yaml: Path, command: Command) -> Callable[[], list[Row]]:
 
     def call() -> list[Row]:
         sweep = "sweep={server.lr: [1.0e-9, 0.1, 0.2, 1.0e+30]}"
-        code, output, _ = command("run", small_yaml, sweep, "backend=numpy", "--out", "here")
+        code, output, messages = command("run", small_yaml, sweep, "backend=numpy", "--out", "here")
         assert code == 0
+        assert messages.endswith("\x1b[1A\x1b[2K") == ("\x1b[2K" in messages)  # a live table is taken away at last
         lines = output.splitlines()[1:5]
         return [
             Row(re.sub(CODES, "", line), [set(codes.split(";")) for codes in re.findall(CODES, line)]) for line in lines

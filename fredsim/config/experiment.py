@@ -34,6 +34,7 @@ from fredsim.config.metrics import MetricChoice, larger_columns
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.problem import ProblemChoice
 from fredsim.config.sections import (
+    WHOLE,
     Affects,
     DispatcherChoice,
     PluginChoice,
@@ -66,6 +67,7 @@ __all__ = [
     "config_digest",
     "exchange_keys",
     "irrelevant_to",
+    "with_defaults",
 ]  # fmt: skip
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
@@ -294,9 +296,13 @@ class Experiment(Section):
         """Return the network for a data set that `load` has returned. Raises ConfigError."""
         return self.model.network(dataset, self.seed, None if self.loss is None else self.loss.loss(dataset))
 
-    def plain(self) -> dict[str, Any]:
-        """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
-        data = self.model_dump(exclude=set() if self.problem is None else {"data", "model"})
+    def plain(self, *, whole: bool = False) -> dict[str, Any]:
+        """Return the experiment as plain data: the content of config.yaml, which can be run as it is.
+
+        `whole`: with the keys that are left out of it because they have their defaults.
+        """
+        left_out = set() if self.problem is None else {"data", "model"}
+        data = self.model_dump(exclude=left_out, context=WHOLE if whole else None)
         if self.until is not None:
             data["until"] = dict([self.until.goal])
         if self.loss is not None and self.model.name == "linear":
@@ -311,6 +317,17 @@ class Experiment(Section):
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration with the keys that are left out of it because they have their defaults.
+
+    That of a run that has ended may have names and texts that none has here: it is returned as it is.
+    """
+    try:
+        return Experiment.model_validate(config).plain(whole=True)
+    except ValidationError:
+        return dict(config)
 
 
 @cache

@@ -193,9 +193,10 @@ def with_place(error: ConfigError, place: PlaceOf) -> ConfigError:
 
 def _published_of(experiment: Experiment) -> Published | None:
     """Return the published points that belong to runs with this experiment's values, None if there are none."""
-    published, flat = experiment.published, flatten(experiment.plain())
+    published = experiment.published
     if published is None:
         return None
+    flat = flatten(experiment.plain(whole=True))
     series = [one for one in published.series if all(value_at(flat, key) == value for key, value in one.where.items())]
     return published.model_copy(update={"series": series}) if series else None
 

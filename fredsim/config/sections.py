@@ -7,30 +7,42 @@ from enum import Flag, auto
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)  # fmt: skip
 
 from fredsim.config.choices import DroppedPush
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = [
-    "EXCHANGE_KEYS", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Section", "Series", "Until",
-    "exchange_keys",
+    "EXCHANGE_KEYS", "WHOLE", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Section", "Series",
+    "Until", "exchange_keys",
 ]  # fmt: skip
+
+
+WHOLE = "whole"  # the context in which the keys of a section are all written
 
 
 class Section(HyperParameters):
     """A part of an experiment to which keys were added later.
 
-    With their defaults these are left out of configurations, so that earlier ones keep their digests.
+    With their defaults these are left out of configurations, so that earlier ones keep their digests, unless the
+    context of serialization is WHOLE.
     """
 
     later: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
-    def leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def leave_out(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         """Return the keys as they are written."""
         data: dict[str, Any] = serialize(self)
-        for key, default in _defaults(type(self)).items():
+        for key, default in _defaults(type(self)).items() if info.context != WHOLE else ():
             if getattr(self, key) == default:
                 data.pop(key, None)
         return data

@@ -40,7 +40,7 @@ WIDTH = 100  # of comments
 #: Learning rates with which servers learn `digits` from minibatches of 4; for the others USUAL_RATE.
 RATES = {
     "adam": 0.003, "nadam": 0.003, "rmsprop": 0.003, "sign_majority": 0.003, "fasgd": 0.01, "bfasgd": 0.01,
-    "adagrad": 0.03, "momentum": 0.03, "dana": 0.03,
+    "momentum": 0.01, "adagrad": 0.03, "dana": 0.03,
 }  # fmt: skip
 USUAL_RATE = 0.1
 #: Those of the experiments with a loss or a problem of one's own.

@@ -41,7 +41,7 @@ def check_figures(
             what = f"no run has a key '{key}'{nearest(key, known) or ';'}"
             raise ConfigError(f"{place}: {where}: {what} `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
-        selected = _selected_runs(runs, flat, figure)
+        selected = _selected_runs(runs, figure)
         for option, wrong in _lacking(document, selected, figure):
             raise ConfigError(f"{document.place(('figures', number, option))}: figures.{number}.{option}: {wrong}")
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
@@ -101,12 +101,12 @@ def _unseen(selected: Sequence[Experiment], figure: FigureChoice) -> Iterator[tu
         yield "kind", f"{what}; select {MOST_TIMELINES} at most by `where`"
 
 
-def _selected_runs(
-    runs: Sequence[Experiment], flat: Sequence[Mapping[str, Any]], figure: FigureChoice
-) -> list[Experiment]:
-    """Return the runs that a figure's `where` selects; `flat`: their plain experiments under dotted keys."""
+def _selected_runs(runs: Sequence[Experiment], figure: FigureChoice) -> Sequence[Experiment]:
+    """Return the runs that a figure's `where` selects, by their values or by the defaults of keys that they lack."""
+    if not figure.where:
+        return runs
 
     def is_selected(values: Mapping[str, Any]) -> bool:
         return all(is_wanted(value_at(values, key), wanted) for key, wanted in figure.where.items())
 
-    return [run for run, values in zip(runs, flat, strict=True) if is_selected(values)]
+    return [run for run in runs if is_selected(flatten(run.plain(whole=True)))]

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from io import BytesIO
+from itertools import compress
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten, has_key, value_at
+from fredsim.config.experiment import with_defaults
 from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, on_command_line, option, visible
 from fredsim.runs.folder.results import Result, Results
@@ -237,13 +239,14 @@ def _add_caption(figure: Figure, caption: str, command: str) -> None:
 
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
     """Return the runs that `where` and `best` select. Raises ConfigError or OutputError if there are none."""
-    every = [flatten(run.config) for run in results]
+    every = [flatten(with_defaults(run.config)) for run in results] if options.where else []
     for key, wanted in options.where.items():
         if not any(has_key(one, key) for one in every):
             known = dict.fromkeys(name for one in every for name in one)
             raise ConfigError(f"{option('where')}: no run has a key '{key}'{nearest(key, known)}")
-        values = [value_at(flatten(run.config), key) for run in results]
-        results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
+        values = [value_at(one, key) for one in every]
+        chosen = [is_wanted(value, wanted) for value in values]
+        results, every = list(compress(results, chosen)), list(compress(every, chosen))
         if not results:
             some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))

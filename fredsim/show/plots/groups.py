@@ -8,6 +8,7 @@ from itertools import combinations, cycle
 from typing import Any
 
 from fredsim.config.document import flatten
+from fredsim.config.experiment import with_defaults
 from fredsim.errors import ConfigError, nearest, visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
@@ -15,7 +16,8 @@ from fredsim.show.distinct import of_bits
 from fredsim.show.plots.words import NO_NOISE, owners, words
 
 __all__ = [
-    "DASHES", "Flat", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "single_panel",
+    "DASHES", "Flat", "Line", "Panel", "by_run", "defaults_of", "differences", "filled", "flat_config", "group",
+    "labels", "single_panel",
 ]  # fmt: skip
 
 DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
@@ -79,8 +81,8 @@ def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
-    """Return the dotted keys in which those runs differ that have the key, each with its values."""
-    flat = [flat_config(result) for result in results]
+    """Return the dotted keys in which those runs differ that have the key, each with its values (`filled`)."""
+    flat = filled(results)
     differing = _differing(flat, present=True)
     found = {key: {repr(config[key]): config[key] for config in flat if key in config} for key in _keys(flat)}
     return {key: list(values.values()) for key, values in found.items() if key in differing}
@@ -147,6 +149,21 @@ def flat_config(result: Result) -> Flat:
     """Return a run's configuration under dotted keys, without keys that affect no bit."""
     flat = flatten(of_bits(result))
     return flat if "clients.partition.name" in flat else flat | SHARED_ROWS
+
+
+def filled(results: Sequence[Result]) -> list[Flat]:
+    """Return each run's `flat_config`, also with the defaults of keys that it leaves out and another run has."""
+    flat = [flat_config(result) for result in results]
+    keys = {*_keys(flat)}
+    return [
+        {**config, **{key: value for key, value in defaults_of(result).items() if key in keys - config.keys()}}
+        for result, config in zip(results, flat, strict=True)
+    ]
+
+
+def defaults_of(result: Result) -> Flat:
+    """Return a run's configuration under dotted keys, also those that it leaves out for their defaults but null."""
+    return {key: value for key, value in flatten(with_defaults(result.config)).items() if value is not None}
 
 
 def _once(results: Sequence[Result], shows: str = "probe") -> list[Result]:

@@ -16,7 +16,7 @@ from fredsim.config.sweep.outline import outline_of
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import LINES
-from fredsim.show.plots.groups import differences, flat_config, labels
+from fredsim.show.plots.groups import differences, filled, labels
 from fredsim.show.plots.words import value_name
 
 __all__ = ["run_table"]
@@ -46,7 +46,7 @@ def run_table(
     differing = list(differences(results))
     keys = [key for key in own if key in differing]
     keys += [key for key in differing if key not in own and (several or not sweeps)]
-    flat = [flat_config(result) for result in results]
+    flat = filled(results)
     metrics = [*dict.fromkeys(name for result in results for name in result.own_metrics)]
     rows: list[dict[str, Any]] = []
     for result, label, config in zip(results, labels(results), flat, strict=True):

@@ -69,7 +69,6 @@ def _curves(panels: Sequence[Panel]) -> Section:
     published = (run.config.get("published") for run in runs)
     caption += marker_notes(runs, dict.fromkeys(one["source"] for one in published if one), figures.PLACE)
     rows = [curves.final_row(panel, line, default_y(runs), Options()) for panel, line in lines]
-    first = curves.default_x(runs)
-    x = [first, *(one for one in figures.axes_of(runs) if one != first)]
+    x = sorted(figures.axes_of(runs), key=lambda one: one != curves.default_x(runs))
     linear = any(run.larger_is_better(y[0]) for run in runs)
     return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x, y, linear)

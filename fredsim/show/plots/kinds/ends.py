@@ -29,7 +29,7 @@ from fredsim.show.plots.drawing import (
     worst_edge,
 )
 from fredsim.show.plots.finals import cost, final_middle, note_costs, note_diverged, tabulated
-from fredsim.show.plots.groups import DASHES, Line, Panel, flat_config, labels
+from fredsim.show.plots.groups import DASHES, Line, Panel, defaults_of, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
@@ -159,7 +159,7 @@ def _points(line: Line, options: Options) -> list[Point]:
         if options.axis is None:
             key, x = repr({key: value for key, value in flat.items() if key != "seed"}), None
         else:
-            x = flat.get(options.axis)
+            x = flat[options.axis] if options.axis in flat else defaults_of(run).get(options.axis)
             if isinstance(x, bool) or not isinstance(x, int | float | None):
                 x = str(x).lower() if isinstance(x, bool) else str(x)
             key = repr((x, {key: value for key, value in flat.items() if key.startswith(f"{options.axis}.")}))
