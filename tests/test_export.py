@@ -261,12 +261,15 @@ def test_a_damaged_library(
     """Of an export, and of all else that needs one: its error of any type is told in one line."""
     if package == "distributed" and find_spec("dask") is None:
         pytest.skip("dask is not installed, whose absence is told first")
-    half = (f"{package}.", "fredsim.show.export.to_")
+    half, before = (f"{package}.", "fredsim.show.export.to_"), {*sys.modules}
     for name in [name for name in sys.modules if name == package or name.startswith(half)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Damaged(package), *sys.meta_path])
     what = "cannot be imported (TypeError: Descriptors cannot be created directly.); in the checkout, run "
     refused(*words, says=(what, f'".[{extra}]"'))
+    for name in {*sys.modules} - before:  # half of it was imported
+        if name == package or name.startswith(half):
+            del sys.modules[name]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
