@@ -146,6 +146,10 @@ def test_what_has_a_finished_run_done_again(small_yaml: Path) -> None:
     fredsim.run(small_yaml, ["probe={every: 10}", "evaluation.per_client=true"], out="done")
     folder, experiment = Path("done"), resolve(Result(Path("done")).config)
     assert reason_to_run(folder, experiment) is None
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(f"{config}description: another\n", encoding="utf-8")
+    assert reason_to_run(folder, experiment) == "done/config.yaml is not as the run wrote it"
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
     later = resolve(Result(folder).config | {"events": True})
     assert later.digest == experiment.digest
     assert reason_to_run(folder, later) == "done/events.parquet is gone"
