@@ -224,6 +224,13 @@ def test_a_probe_is_compared_where_both_have_one(
         refused(name, *(["probed"] if name == "compare" else []), "other", says=("other/probe.csv: cannot be read",))
 
 
+def test_verify_says_that_parameters_have_another_type(done: Path, command: Command) -> None:
+    params = load_file(done / "params.safetensors")
+    save_file(params | {"b1": params["b1"].astype(np.float64)}, done / "params.safetensors")
+    code, output, _ = command("verify", done)
+    assert (code, "different: params.safetensors: b1 is not in both with one shape and type" in output) == (1, True)
+
+
 def test_verify_says_what_was_edited(done: Path, command: Command) -> None:
     """And runs what stands there."""
     path = done / "config.yaml"
