@@ -59,7 +59,7 @@ FORGED: dict[str, tuple[Change, str]] = {
     **{
         f"{name}: {value}": (partial(spent, name, value), f"its spent.{name}")
         for name in ("seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels")
-        for value in (math.inf, -math.inf, -1.0, 1e300, "x", None, *([] if "kernels" in name else [math.nan]))
+        for value in (math.inf, -math.inf, -1.0, 1e300, "1", None, *([] if "kernels" in name else [math.nan]))
     },
     "seconds of something else": (lambda meta: meta["spent"].update(seconds_x=1.0), "its spent.seconds_x"),
     "no mapping of seconds": (lambda meta: meta.update(spent=[1.0]), "its spent is"),

@@ -417,3 +417,13 @@ def test_the_most_that_a_count_may_be() -> None:
     guarded.check_count(2**40, "it")
     with pytest.raises(SimulationError, match=r"^object, it: is 1099511627777; it must be an integer, 2⁴⁰ at most$"):
         guarded.check_count(2**40 + 1, "it")
+
+
+def test_an_interrupt_within_a_method_ends_everything() -> None:
+    """A first Ctrl-C only asks a run to stop; a second one raises this, which is no failure of the class's."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Guarded(object()).guard("apply_update", interrupted)

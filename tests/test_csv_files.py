@@ -16,6 +16,14 @@ def test_other_columns_are_checked_too(tmp_path: Path) -> None:
         read_table(path, {"n": COUNT}, increasing=("n",), others=NUMBER)
 
 
+def test_the_column_that_falls_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "live.csv"
+    for rows, says in (("1,2\n2,1\n", "n is 1 after 2"), ("1,2\n0.5,3\n", "time is 0.5 after 1")):
+        path.write_text(f"time,n\n{rows}", encoding="utf-8")
+        with pytest.raises(OutputError, match=rf"is damaged \(line 3: {says}\)"):
+            read_table(path, {"time": NUMBER, "n": COUNT}, increasing=("time", "n"))
+
+
 def test_cells_of_a_row_that_is_cut_off_or_has_more(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("n,extra\n1\n2,x,y\n", encoding="utf-8")

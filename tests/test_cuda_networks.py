@@ -512,11 +512,18 @@ def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], s
     assert command("verify", "out", "--backend", "numba")[:2] == (0, "out: same bits\n")
 
 
+LEAST_SQUARES = {"name": "least_squares", "train": 4000, "columns": 50}
+
+
+@pytest.mark.parametrize(("data", "model"), [
+    ({"name": "digits"}, {"name": "vgg", "widths": [16]}), (LEAST_SQUARES, {"name": "linear"}),
+], ids=["digits", "least_squares"])  # fmt: skip
 def test_plan_says_the_memory_of_the_device(
-    command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes
-) -> None:
+    data: dict[str, Any], model: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path,
+    device_bytes: DeviceBytes,
+) -> None:  # fmt: skip
     changes: dict[str, Any] = {
-        "iterations": 12, "data": {"name": "digits"}, "model": {"name": "vgg", "widths": [16]}, "backend": "cuda",
+        "iterations": 12, "data": data, "model": model, "backend": "cuda",
         "clients": {"count": 4, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
     }  # fmt: skip
     (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")

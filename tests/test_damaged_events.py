@@ -9,6 +9,7 @@ import pytest
 
 import fredsim
 from fredsim.errors import OutputError
+from fredsim.runs.folder.results import Result
 from fredsim.system.parquet_files import MOST_FOOTERS, open_parquet
 from tests.test_going_on import DATA
 
@@ -35,6 +36,14 @@ def test_pages_that_are_damaged_before_an_intact_footer(tmp_path: Path, refused:
     (other / "events.parquet").write_bytes(content[:4] + b"\x07" * 400 + content[404:])
     says = [f"{whole / 'events.parquet'} or {other / 'events.parquet'}: cannot be read (", "run the experiment again"]
     refused("compare", whole, other, says=says)
+
+
+def test_more_behind_the_end_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    """Only a run that was killed may leave a file that is cut off."""
+    path = ran(tmp_path / "run") / "events.parquet"
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(OutputError, match=r"events.parquet: is not as the run wrote it; run the experiment again$"):
+        Result(path.parent).events_of(["client"])
 
 
 @pytest.mark.parametrize("block", [b"PAR1", b"\x15\x04\x19" + (3).to_bytes(4, "little") + b"PAR1"])

@@ -146,6 +146,10 @@ def test_what_has_a_finished_run_done_again(small_yaml: Path) -> None:
     fredsim.run(small_yaml, ["probe={every: 10}", "evaluation.per_client=true"], out="done")
     folder, experiment = Path("done"), resolve(Result(Path("done")).config)
     assert reason_to_run(folder, experiment) is None
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(f"{config}description: another\n", encoding="utf-8")
+    assert reason_to_run(folder, experiment) == "done/config.yaml is not as the run wrote it"
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
     later = resolve(Result(folder).config | {"events": True})
     assert later.digest == experiment.digest
     assert reason_to_run(folder, later) == "done/events.parquet is gone"
@@ -218,6 +222,13 @@ def test_a_probe_is_compared_where_both_have_one(
     Path("other/probe.csv").unlink()
     for name in ("compare", "verify"):
         refused(name, *(["probed"] if name == "compare" else []), "other", says=("other/probe.csv: cannot be read",))
+
+
+def test_verify_says_that_parameters_have_another_type(done: Path, command: Command) -> None:
+    params = load_file(done / "params.safetensors")
+    save_file(params | {"b1": params["b1"].astype(np.float64)}, done / "params.safetensors")
+    code, output, _ = command("verify", done)
+    assert (code, "different: params.safetensors: b1 is not in both with one shape and type" in output) == (1, True)
 
 
 def test_verify_says_what_was_edited(done: Path, command: Command) -> None:

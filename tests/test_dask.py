@@ -243,6 +243,7 @@ def test_a_worker_of_other_files(small_yaml: Path, cluster: Cluster, command: Co
     says = "reads other files than the one that started the sweep: weights.txt; put the same ones there"
     assert [says in row["error"] for row in rows(Path("out"))] == [True, True]
     Path("there/weights.txt").write_text("1 2", encoding="utf-8")
+    words = ("run", small_yaml, problem, "--dask", cluster.address.removeprefix("tcp://"), "--quiet")
     assert command(*words, "--out", "again") == (0, "", "")
     assert command("run", small_yaml, problem, "--quiet", "--out", "here") == (0, "", "")
     assert [row["digest"] for row in rows(Path("again"))] == [row["digest"] for row in rows(Path("here"))]

@@ -11,7 +11,7 @@ import platformdirs
 import pytest
 
 import fredsim
-from fredsim.data import datasets, idx
+from fredsim.data import datasets, idx, squares
 from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized, unscaled
 from fredsim.errors import ConfigError, DataError
 
@@ -75,6 +75,12 @@ def test_mishchenko_takes_all_rows_that_its_publication_has(tmp_path: Path) -> N
     """And 1,000 each to validate and to test on, drawn after them."""
     data = load_dataset("mishchenko", None, None, tmp_path)
     assert (sizes(data), data.inputs) == ((10_000, 1_000, 1_000), 400)
+
+
+def test_a_numpy_that_draws_other_numbers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(squares, "SEED", 43)
+    with pytest.raises(DataError, match=r"^mishchenko: NumPy .* draws other numbers .*; install another NumPy, or "):
+        squares.mishchenko_rows()
 
 
 def test_the_training_rows_come_first_and_the_validation_rows_last(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], row
     assert run.seconds == pytest.approx(iterations + evaluations, rel=1e-9)
 
 
-def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
+def test_memory_grows_with_what_clients_hold(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 0.0)  # the time is not looked at
     snapshots = ("path=snapshots", "iterations=100000")
     few, many = (of(small_yaml, *snapshots, f"clients.count={count}")[0] for count in (8, 1008))
     assert many.memory - few.memory == 1000 * 4 * P
@@ -82,6 +83,9 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert cached.memory - few.memory == 8 * 4 * P
     (each,) = of(small_yaml, *snapshots, "clients.clip_each_sample=1")
     assert each.memory - few.memory == 3 * 4 * P
+    (pipelines,) = of(small_yaml, *snapshots, "stages={cuts: [W2], delay: pipedream}")
+    older, composed = 1, 1  # the first stage's parameters are those of one minibatch ago
+    assert pipelines.memory - few.memory == 8 * (older + composed) * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
     assert stateful.memory - few.memory == 3 * 4 * P
     for server, arrays in (("ia2sgd", 2 + 8), ("malenia", 8), ("ringleader", 4 + 2 * 8), ("throttle, q: 2.0", 0)):
@@ -91,6 +95,14 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert limited.memory < 3 * 2**20
     (limited,) = of(small_yaml, *snapshots, "clients.count=1008", "memory=2MB")
     assert limited.memory < 3 * 2**20 < many.memory
+
+
+def test_a_gap_needs_the_data_in_float64_too(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system does not say what a process takes, as on Windows."""
+    monkeypatch.setattr(execution, "peak_memory", lambda: 0)
+    words = ["data={name: least_squares, train: 4000, columns: 50}", "model={name: linear}"]
+    (run,) = estimate(expand(open_source(small_yaml), words).runs, None, rough=True)  # it starts no process
+    assert run.memory == pytest.approx(5000 * 50 * (4 + 8), rel=0.1)
 
 
 @pytest.mark.parametrize(("overrides", "held"), [

@@ -442,6 +442,15 @@ def test_versions_that_packages_have(recorded: Path) -> None:
         assert "versions is" in (record_difference(Result(Path("run")), now) or ""), version
 
 
+def test_what_a_live_run_says_of_its_workers(recorded: Path) -> None:
+    del recorded
+    now, whole = Result(Path("whole/run")), {"workers": 2, "works_redone": 0, "delay": 0.5}
+    for live, possible in ((whole, True), (whole | {"delay": "x"}, False), (whole | {"delay": -1.0}, False)):
+        versions = now.summary["versions"] | {"fredsim": "99.0.0"}  # so that another path may have been taken
+        seal(Path("run"), now.summary | {"path": "live", "live": live, "versions": versions})
+        assert (" live is " in (record_difference(Result(Path("run")), now) or "")) != possible, live
+
+
 def test_threads_and_shares_that_no_run_of_its_experiment_has(recorded: Path) -> None:
     del recorded
     now = Result(Path("whole/run"))

@@ -136,6 +136,14 @@ class Nothing:
         return KeyError(os.getppid())
 
 
+class Dies(Nothing):
+    """A task whose process is killed, as by the system for want of memory."""
+
+    def do(self, *_: object) -> Exception | None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[forking.Server]:
     monkeypatch.setattr(forking, "_servers", [])
@@ -162,6 +170,17 @@ def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server) -
         code = process.close()
         assert code in {1, -signal.SIGKILL}  # it ends itself when it can read no more, if that is sooner
         assert process.close() == code
+    died, number = forked(Dies()), server._process.pid
+    with pytest.raises((EOFError, OSError)):
+        died.receive()
+    while len(Path(f"/proc/{number}/task/{number}/children").read_text(encoding="ascii").split()) > 1:
+        time.sleep(0.001)  # it is waited for
+    for _ in range(2):  # in its place
+        later = forked(Nothing())
+        word, error = later.receive()
+        assert (word, *error.args) == ("done", number)
+        later.close()
+    assert died.close() == -signal.SIGKILL
     server.kill()
     assert third.close() == -signal.SIGKILL
     assert forking._server() is not server

@@ -88,6 +88,14 @@ def test_what_is_no_text(content: bytes | None, says: str, tmp_path: Path) -> No
     assert says in str(caught.value)
 
 
+def test_a_text_that_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "long.txt").write_text(TEXT, encoding="utf-8")
+    monkeypatch.setattr("fredsim.data.sequences.machine_memory", lambda: 3000)
+    says = r"long.txt: its characters take [\d.]+ kB of memory, and this machine has 3 kB; give a shorter text$"
+    with pytest.raises(DataError, match=says):
+        load_dataset(f"text:{tmp_path / 'long.txt'}", None, None, tmp_path, block=8)
+
+
 def tokens(path: Path, **changes: object) -> Dataset:
     x = np.arange(24, dtype=np.uint8).reshape(6, 4) % 5
     arrays = {"x_train": x, "y_train": x.astype(int) - 1, "x_test": x[:2], "y_test": x[:2] % 3} | changes

@@ -14,6 +14,8 @@ from fredsim.data.squares import draw_rows
 from fredsim.numerics import squares
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.sweep_tables import SweepTables
+from fredsim.runs.single.opening import open_expansion
 from fredsim.show.tables import short
 from tests.conftest import needs_cuda
 from tests.test_state import stop_and_go_on
@@ -207,6 +209,8 @@ select: {best: gap, over: server.lr}
     with (folder / "runs.csv").open(encoding="utf-8") as one, (folder / "best.csv").open(encoding="utf-8") as other:
         runs, (best,) = list(csv.DictReader(one)), csv.DictReader(other)
     assert list(runs[0])[-1] == "gap"
+    other_loss = open_expansion(str(file), ["loss=mse", "select.best=validation_loss"])
+    assert "gap" not in SweepTables.of(other_loss).outcomes  # it is that of the halved squares
     assert (best["server.lr"], float(best["mean_gap"])) == ("0.5", min(float(run["gap"]) for run in runs))
     for words in (["verify", folder], ["plan", file], ["show", file]):
         assert command(*words)[0] == 0, words

@@ -132,6 +132,13 @@ def test_a_class_that_names_its_state() -> None:
         take_state(NamesNothing())
 
 
+@pytest.mark.parametrize("names", ["mean", ("mean", 1)], ids=str)  # ("mean") is no tuple
+def test_names_of_attributes_that_are_no_tuple_of_texts(names: Any) -> None:
+    says = f"Other: state_names is {names!r}; it must be a tuple of names of attributes"
+    with pytest.raises(SimulationError, match=f"^{re.escape(says)}$"):
+        take_state(type("Other", (Named,), {"state_names": names})())
+
+
 class Leaves(Named):
     """A class whose `state_names` leaves out what changes."""
 

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.config.resolution import resolve
 from fredsim.data import datasets
 from fredsim.data.datasets import load_dataset
 from fredsim.errors import ConfigError, DataError
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single.preloading import warm_up
 
 Refused = Callable[..., None]
 Simulate = Callable[..., Result]
@@ -168,6 +170,13 @@ def test_an_experiment(simulate: Simulate) -> None:
     result = simulate({"data": {"name": "torchvision:Grey"}, "iterations": 4, "clients": {"count": 2, "batch_size": 2}})
     assert result.summary["status"] == "finished"
     assert result.params["W1"].shape == (12, 16)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_process_that_is_forked_later_does_not_read_it(digits_experiment: dict[str, Any]) -> None:
+    """PyTorch may start threads to read it, which do not survive a fork."""
+    warm_up(resolve(digits_experiment | {"data": {"name": "torchvision:Grey"}, "backend": "numpy"}), None)
+    assert Grey.asked == []
 
 
 @pytest.mark.parametrize("absent", ["torch", "torchvision"])

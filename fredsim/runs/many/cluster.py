@@ -84,7 +84,7 @@ class Cluster:
         self._questions: dict[str, Question] = {}  # by worker, that for its version
         client = None
         try:
-            distributed.comm.get_address_host_port(address, strict=True)  # a Client of a bad address closes slowly
+            distributed.comm.get_address_host_port(address)  # a Client of a bad address closes slowly
             client = self._client = distributed.Client(
                 address, timeout=CONNECT_SECONDS, security=security, set_as_default=False, direct_to_workers=direct
             )

@@ -335,7 +335,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if _whole_process(prepared) and not on_device and summary["peak"]:  # that of the clients that had arrived is in it
         missing = 1 - arrived_share(prepared, int(summary["iterations"]), clients)
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
-    data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too
+    if not on_device:  # as loaded, and as kernels read it; or, for a gap, in float64
+        data *= 3 if model.measured_by == "gap" else 2
     work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold
     if not work and model.graph is not None and summary["path"] != "hand":
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
