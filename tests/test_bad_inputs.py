@@ -101,6 +101,8 @@ TEXTS = {
     ),
     "a tag": ("data:\n  name: !mine digits\n", ("bad.yaml:2: data.name is tagged !mine; use numbers, strings",)),
     "a set": ("data:\n  name: !!set {a, b}\n", ("bad.yaml:2: data.name is a set; use numbers",)),
+    "an ordered mapping": ("seed: !!omap [a: 1]\n", ("bad.yaml:1: seed is an ordered mapping; use numbers",)),
+    "a text that is called a list": ("seed: !!seq x\n", ("bad.yaml:1: seed is tagged seq; use numbers",)),
     "bytes": ("seed: !!binary aGk=\n", ("bad.yaml:1: seed is binary; use numbers",)),
     "a tag that does not fit": ("\nseed: !!int fast\n", ("bad.yaml:2: seed is 'fast'; it is no int",)),
     "a key that is a list": ("data: {[1]: 2}\n", ("bad.yaml:1: data: key that is a list must be a string",)),
