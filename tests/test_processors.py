@@ -5,12 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from fredsim.system import limits
 from fredsim.system.limits import default_threads
-from fredsim.system.memory import machine_memory
+from fredsim.system.memory import machine_memory, peak_memory
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,21 @@ def test_limits_of_containers_and_jobs(
     monkeypatch.setattr(os, "sysconf", lambda name: sizes[name])
     assert default_threads() == threads
     assert machine_memory() == pytest.approx(memory, rel=1e-6)
+
+
+def test_the_limit_of_a_process_on_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (3000, resource.RLIM_INFINITY))
+    assert machine_memory() == 3000
+
+
+def test_the_most_memory_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes, also where the system has no /proc: with NumPy imported it is dozens of megabytes."""
+    pytest.importorskip("resource")
+    monkeypatch.setattr("builtins.open", Mock(side_effect=FileNotFoundError))
+    found = peak_memory()
+    monkeypatch.undo()
+    assert 20e6 < found < machine_memory()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def machine_memory() -> int:
     if sys.platform != "win32":
         import resource
 
-        found += [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
+        found += resource.getrlimit(resource.RLIMIT_AS)  # where there is none, −1, or more than any machine has
     return min((size for size in found if size > 0), default=2**60)
 
 
