@@ -62,8 +62,7 @@ def _ends(content: mmap.mmap) -> Iterator[int]:
     yield end
     for _ in range(MOST_FOOTERS):
         end = content.rfind(MAGIC, len(MAGIC), end - 1) + len(MAGIC)
-        if end < len(MAGIC):
-            return
         size = int.from_bytes(content[end - 8 : end - 4], "little")  # of the footer, which follows the first MAGIC
+        # where no MAGIC is left, the place is before any footer's end
         if end >= size + 12 and content[end - 8 - size] == FOOTER_BEGINS:
             yield end
