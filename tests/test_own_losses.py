@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,10 @@ def mean(z, y):
 
 def flat(z, y):
     return squared(z, y)[0], squared(z, y)[1].ravel()
+
+def centred(z, y):
+    losses = squared(z, y)[0]
+    return losses - losses.mean(), 0 * z
 
 def fails(z, y):
     raise RuntimeError("on purpose")
@@ -136,6 +141,19 @@ def test_one_that_takes_finite_outputs_alone_ends_no_run(backend: str, simulate:
     assert found.has_diverged
     assert found.summary["digest"] == expected.summary["digest"]
     assert found.summary["iterations"] == expected.summary["iterations"] > 0
+
+
+@pytest.mark.parametrize(("name", "noted"), [("centred", True), ("squared", False)])
+def test_samples_that_meet_in_a_loss(name: str, noted: bool, simulate: Simulate) -> None:
+    """Where each is computed alone, that is said of the first one which has another loss then."""
+    clients = {"count": 2, "batch_size": 4, "clip_each_sample": 1.0}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        simulate(changed(f"scores:{name}", clients=clients))
+    meet = [text for text in map(str, (one.message for one in found)) if "let no samples meet" in text]
+    assert [re.search("sample 0 has the loss 0 then, and .* beside 3 others", text) is not None for text in meet] == (
+        [True] * noted
+    )
 
 
 def test_its_arguments(simulate: Simulate) -> None:
