@@ -79,6 +79,7 @@ def test_how_much_a_file_may_ask_for(name: str) -> None:
         ({"cases": [{"server": {"name": "asgd"}}], "sweep": GRID}, 6),
         ({"sweep": {"server": [{"name": "asgd"}, {"name": "sasgd"}], "server.lr": [1, 2]}}, 4),
         ({"sweep": GRID, "overrides": {"server.lr": 1, "iterations": 2}}, 6),
+        ({"sweep": {"server.lr": [1, 2]}, "overrides": {"server": "asgd"}}, 2),
         ({"sweep": GRID, "cases": None}, 6),
         ({"name": "one"}, 1),
         ({"sweep": GRID, "select": {"over": "server.lr"}}, 6),

@@ -46,8 +46,9 @@ def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
 @pytest.mark.parametrize("words", [(), ("--jobs", 2), ("--backend", "numpy")], ids=str)
 def test_same_bits(words: tuple[object, ...], table: Path, command: Command) -> None:
     names = [row["run"] for row in rows_of(table / "runs.csv")]
-    code, output, _ = command("verify", table, *words)
+    code, output, messages = command("verify", table, *words)
     assert (code, output) == (0, "".join(f"table/{name}: same bits\n" for name in names))
+    assert "finished before" not in messages  # all of them are done again
 
 
 @pytest.mark.usefixtures("table")
