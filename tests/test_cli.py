@@ -269,8 +269,10 @@ def test_a_sweep_is_made_of_the_runs_it_lists(sweep_yaml: Path, command: Command
         (["seed=7", "server.lr=0.5"], [("7", "asgd", "0.5"), ("7", "sasgd", "0.5")]),
         (["seed=7", "server.name=fasgd"], [("7", "fasgd", "0.1"), ("7", "fasgd", "0.2")]),
         (["server={name: asgd, lr: 3.0}", "sweep={seed: [5, 6]}"], [("5", "asgd", "3.0"), ("6", "asgd", "3.0")]),
+        (["cases=[{server: {name: asgd, lr: 3.0}}]", "sweep={server.lr: [1, 2]}", "server.lr=0.5", "sweep=null"],
+         [("0", "asgd", "0.5")]),
     ],
-)
+)  # fmt: skip
 def test_overrides_of_a_sweep(
     overrides: list[str], expected: list[tuple[str, ...]], sweep_yaml: Path, command: Command
 ) -> None:
