@@ -239,6 +239,9 @@ def test_every_reader_of_a_configuration(recorded: Path, command: Command, reque
             write_config(Path("run"), {name: value for name, value in plain.items() if name != key})
             code, _, messages = command(*words)
             assert (code, "run/config.yaml: " in messages, messages.count("error: ")) == (2, True, 1), (words, key)
+    for named in ({"later": 1}, {"server": {"name": "later"}}):  # as by another version: what has ended is shown
+        write_config(Path("run"), plain | named)
+        assert Result(Path("run")).config == plain | named
     no_text = partial(write_config, data=plain | {"model": plain["model"] | {"name": []}})
     try_readers(
         command, "model.name: []", no_text, [("cite", "run"), ("show", "run"), ("plot", "run", "-o", "out.svg")]
