@@ -84,6 +84,7 @@ def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Comman
         code, _, messages = command("run", small_yaml, SERVERS, *more, "--out", "out")
         assert (code, "left out" in messages) == (0, False)
         assert sorted(path.name for path in Path("out").glob("*.png")) == pictures
+    assert not any(result.config.get("figures") for result in results_in("out"))  # they are of all runs together
     Path("out/a.png").unlink()
     assert command("plot", "out")[0] == 0
     assert Path("out/a.png").is_file()
