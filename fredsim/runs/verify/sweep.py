@@ -63,7 +63,7 @@ def recorded_expansion(folder: Path) -> Expansion:
 
 def held_runs(folder: Path) -> list[str]:
     """Return the names of the runs that have a folder in that of a sweep."""
-    return sorted(name for name in _held(folder) if is_folder_name(name) and not os.path.islink(folder / name))
+    return sorted(name for name in _held(folder) if is_folder_name(name))
 
 
 def stopped_runs(folder: Path, names: Iterable[str]) -> list[Result]:
