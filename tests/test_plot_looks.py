@@ -18,6 +18,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.axes import logarithmic
+from fredsim.show.plots.drawing import axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
@@ -304,6 +305,7 @@ def test_numbers() -> None:
     assert [number(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert [given(value) for value in (-1.5e20, 0.0005, -1e-5)] == ["−1.5·10²⁰", "5·10⁻⁴", "−10⁻⁵"]
     assert given(0.1) != given(0.1 + 1e-12)
+    assert [axis_unit("bytes", most) for most in (999, 2000)] == [(1, "bytes"), (1000, "kB")]
     assert TickNumbers().format_ticks([0, 0.0005, 0.001]) == ["0", "0.0005", "0.001"]
     assert TickNumbers().format_ticks([0, 5e5, 1e6]) == ["0", "5·10⁵", "10⁶"]
 
