@@ -74,6 +74,22 @@ def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: 
     assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
 
 
+def test_over_numbers_of_clients_the_largest_counts(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Nobody chooses them for the smallest error, unlike those of a line alone."""
+    words = ["sweep={server.name: [asgd, sasgd], clients.count: [2, 4]}", "iterations=10"]
+    runs = list(fredsim.sweep(small_yaml, words))
+    ends = {("asgd", 2): 0.1, ("asgd", 4): 0.4, ("sasgd", 2): 0.3, ("sasgd", 4): 0.2}
+    for run in runs:
+        end = ends[run.config["server"]["name"], run.config["clients"]["count"]]
+        run.metrics["validation_error"] = run.summary["validation_error"] = end
+    drawing = plot(runs, Path("x.png"), "ends", Options(x="clients.count"))
+    assert drawing.question == "Which server keeps the lowest validation error as the number of clients λ grows?"
+    assert drawing.answer == "Ahead at λ = 4: SASGD (0.2); next: ASGD (0.4)"
+    alone = plot(runs[:2], Path("x.png"), "ends", Options(x="clients.count", by=["server.name"]))
+    assert alone.question == "At which number of clients λ is the validation error of ASGD lowest?"
+    assert len(drawn) == 2
+
+
 def test_false_and_true_keep_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
     results = list(fredsim.sweep(small_yaml, ["sweep={clients.current: [false, true]}", "iterations=10"]))
     for run, end in zip(results, (0.2, 0.1), strict=True):  # the second is better

@@ -145,6 +145,8 @@ def test_names_of_pipelines() -> None:
     gated = [
         SimpleNamespace(has_ended=False, config={"dispatcher": {"name": "uniform", "fetch": gate}}) for gate in gates
     ]
+    (panel,) = lines_of([{"server": {"name": "asgd"}, "problem": one} for one in ({"a": 1}, {"a": 2}, {"g": 5})])
+    assert [line.label for line in panel.lines] == ["ASGD, a 1", "ASGD, a 2", "ASGD, g 5"]
     (panel,) = group(gated, ["dispatcher.fetch.bandwidth_aware.per"], [])  # type: ignore[arg-type]
     assert [line.label for line in panel.lines] == ["fetch always", "fetch per model", "fetch budget"]
     assert [one.title for one in group(runs, [], ["stages.correction"])] == ["no correction", "correction 0.135"]

@@ -34,6 +34,14 @@ def test_one_of_ones_own(command: Command, small_yaml: Path, own_server: Callabl
     assert messages == "error: list: module 'own_listed' has no 'Plian'; did you mean 'Plain'?\n"
 
 
+def test_one_with_declared_hyper_parameters(command: Command) -> None:
+    """It has all that is said about a name, from the same declaration."""
+    found = SERVERS["fasgd"]
+    known, own = (command("list", name)[1].splitlines() for name in ("fasgd", f"{found.__module__}:{found.__name__}"))
+    assert own[0] == f"{found.__module__}:{found.__name__}: server"
+    assert own[1:] == known[1:]
+
+
 def test_a_clock_of_ones_own(command: Command, small_yaml: Path) -> None:
     clock = "class Steady:\n    def seconds(self, client, task):\n        return 1.0\n"
     small_yaml.with_name("own_listed_clock.py").write_text(clock, encoding="utf-8")
@@ -43,13 +51,14 @@ def test_a_clock_of_ones_own(command: Command, small_yaml: Path) -> None:
 def test_functions_and_problems_of_ones_own(command: Command, small_yaml: Path) -> None:
     """Only a function of t is called a schedule; a loss, a metric and an augmentation are functions."""
     small_yaml.with_name("own_listed_more.py").write_text(
-        "def focal(output, y, gamma=2.0):\n    return output\n\n\ndef warm(t, base):\n    return base\n\n\n"
+        "def focal(output, y, gamma=2.0, weights=None):\n    return output\n\n\n"
+        "def warm(t, base):\n    return base\n\n\n"
         "class Valley:\n    def initial(self, rng): ...\n    def gradient(self, params, draw): ...\n"
         "    def evaluate(self, params): ...\n",
         encoding="utf-8",
     )
     said = {
-        "focal": "function\n  output  required\n  y       required\n  gamma   2.0\n",
+        "focal": "function\n  output   required\n  y        required\n  gamma    2.0\n  weights  null\n",
         "warm": "schedule\n  base  required\n",
         "Valley": "problem\n",
     }

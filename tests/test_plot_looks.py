@@ -18,13 +18,14 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.axes import logarithmic
+from fredsim.show.plots.drawing import axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import apart
-from fredsim.show.plots.numbers import TickNumbers, given, number
+from fredsim.show.plots.numbers import TickNumbers, given, median, number
 from fredsim.show.plots.titles.questions import leaders, own_parts, ranked
-from fredsim.show.plots.words import field_name, head, noun, said, spoken, words
+from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
 ROWS = 6
@@ -78,6 +79,8 @@ def test_where_more_is_better(made: list[Result], drawn: list[Figure]) -> None:
     made[0].summary["larger_is_better"] = []
     drawing = plot(made[:3], Path("x.png"), options=Options(y="right"))
     assert (drawing.question, drawing.answer) == ("Which server has which right?", "")
+    drawing = plot(made[:3], Path("x.png"), "ends", Options(y="right"))
+    assert (drawing.question, drawing.answer) == ("How does right depend on the bytes pushed and fetched?", "")
 
 
 def test_a_gap_has_a_logarithmic_axis(made: list[Result], drawn: list[Figure]) -> None:
@@ -202,6 +205,7 @@ def test_values_below_zero_stand_at_the_foot_of_a_logarithmic_axis() -> None:
     assert np.asarray(line.get_ydata()).tolist() == [5.0, 0.01, 0.0]
     (path,) = axes.collections[0].get_paths()
     assert np.asarray(path.vertices)[:, 1].min() == 0
+    assert {*np.asarray(path.vertices)[:, 0]} == {1, 2, 3}  # where they were
     low, high = axes.get_ylim()
     assert -0.01 < low < 0
     assert 6 < high < 10
@@ -288,6 +292,7 @@ def test_names_are_moved_apart_and_not_out(count: int) -> None:
     assert all(high - low >= 0.06 - 1e-9 for low, high in pairwise(sorted(places)))
     assert np.argsort(places, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
     assert apart([0.2, 0.8], 0.06, 0.0, 1.0) == [0.2, 0.8]
+    assert apart([0.0, 0.0, 1.0, 1.0], 0.25, 0.0, 1.0) == [0.0, 0.25, 0.75, 1.0]
 
 
 def test_numbers() -> None:
@@ -297,9 +302,18 @@ def test_numbers() -> None:
     assert [given(value) for value in (0.1 * 3, 4.0, 0.123456789, 1e-5, 32, "a")] == [
         "0.3", "4", "0.123456789", "10⁻⁵", "32", "a",
     ]  # fmt: skip
+    assert [number(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert [given(value) for value in (-1.5e20, 0.0005, -1e-5)] == ["−1.5·10²⁰", "5·10⁻⁴", "−10⁻⁵"]
     assert given(0.1) != given(0.1 + 1e-12)
+    assert [axis_unit("bytes", most) for most in (999, 2000)] == [(1, "bytes"), (1000, "kB")]
     assert TickNumbers().format_ticks([0, 0.0005, 0.001]) == ["0", "0.0005", "0.001"]
     assert TickNumbers().format_ticks([0, 5e5, 1e6]) == ["0", "5·10⁵", "10⁶"]
+
+
+def test_the_median_of_values_whose_sum_is_infinite() -> None:
+    assert median([1.5e308, 1.7e308]) == pytest.approx(1.6e308)
+    assert median([1.0, 1.5e308, 1.7e308, math.inf]) == pytest.approx(1.6e308)  # also beside one that is infinite
+    assert median([1.0, math.inf]) == math.inf
 
 
 def test_words_instead_of_values() -> None:
@@ -318,7 +332,13 @@ def test_words_instead_of_values() -> None:
     assert noun({"clients.prox"}) == "weight of the proximal term"
     assert noun({"compress.name", "average.name", "model.hidden", "seed"}) == "compressor, average, model and more"
     assert noun({"clients.optimizer.keep_state"}, switch=True) == "choice of keep state of the clients' optimizer"
+    assert noun({"problem.nested"}, switch=True).startswith("choice of nested")
+    assert (noun({"dispatcher.fetch.bandwidth_aware.c"}), noun({"data.length"})) == ("fetch gate", "data set")
     assert noun(set()) == "setting"
+    lr, inner = "server.lr.base", "server.inner.lr.base"
+    assert owners({lr: {"base 0.1"}, inner: {"base 0.2"}}) == {lr: "server lr", inner: "inner lr"}
+    seconds = "dispatcher.compute.seconds"  # of which another run has a distribution
+    assert owners({seconds: {"seconds 0.5"}, f"{seconds}.name": {"seconds two_class"}}) == {}
     assert field_name("dispatcher.push.bandwidth_aware.c") == "c of the push gate"
     assert spoken("ASGD, push bandwidth_aware, my.top_k, a_top_k") == "ASGD, push bandwidth-aware, my.top_k, a_top_k"
     assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"

@@ -249,11 +249,12 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
 
 
 def test_runs_without_a_tensor_do_not_count_for_it(small_yaml: Path, command: Command) -> None:
-    """One diverges before its first probe; the others have layers of their own."""
+    """One diverges before its first probe, one has no probe; the others have layers of their own."""
     words = ("probe={every: 5, per_tensor: true}", "figures=[]")
     assert command("run", small_yaml, "sweep={model.hidden: [[8], [8, 6]]}", *words, "--out", "swept")[0] == 0
     assert command("run", small_yaml, "server.lr=1.0e+30", *words, "--out", "lost")[0] == 0
-    folders = ("swept", "lost")
+    assert command("run", small_yaml, "iterations=5", "figures=[]", "--out", "plain")[0] == 0
+    folders = ("swept", "lost", "plain")
     assert command("plot", *folders, "--kind", "tensors", "--by", "server.name", "-o", "tensors.png")[0] == 0
     table = pd.read_csv("tensors-table.csv")
     assert table["tensor"].tolist() == ["W1", "b1", "W2", "b2", "W3", "b3"]

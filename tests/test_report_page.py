@@ -25,6 +25,8 @@ from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
 from fredsim.show.report.figures import curves, run_curve, staleness
 from fredsim.show.report.page import parsed_once
 from fredsim.show.report.run_table import run_table
+from fredsim.show.report.sections import Section
+from fredsim.show.tables import Table
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
 
@@ -333,6 +335,27 @@ def test_a_report_and_a_figure_name_the_same_winners(small_yaml: Path) -> None:
     ahead = plot(runs, Path("x.png")).answer.partition(": ")[2]
     assert " of 2 panels" in ahead
     assert winner.verdict(group(runs, None, None)).startswith(f"Ahead by the final validation error: {ahead}. ")
+
+
+@pytest.mark.parametrize(
+    ("span", "linear", "log"),
+    [
+        ((0.5, 2.0, 0.5), False, False), ((0.5, 6.0, 0.5), False, True), ((0.0, 6.0, 0.5), False, True),
+        ((-1.0, 6.0, 0.5), False, False), ((0.5, 6.0, 0.5), True, False), (None, False, False),
+    ],
+)  # fmt: skip
+def test_the_controls_of_curves(span: tuple[float, float, float] | None, linear: bool, log: bool) -> None:
+    """Metrics come after fredsim's own columns; an axis is logarithmic first if positive values span a factor of 5."""
+    figure: Any = {"panel": "", "data": [], "y": {"right": {"title": "right", "range": span}}}
+    section = Section(
+        "curves", "Curves", [figure], "", Table([{"line": "a"}]), x=["iterations"],
+        y=["right", "validation_error", "hit"], linear=linear,
+    )  # fmt: skip
+    page = parts.section_html(section, 1, log=False)
+    assert re.findall(r'name="y" value="(\w+)"( checked)?', page) == [
+        ("validation_error", ""), ("right", " checked"), ("hit", ""),
+    ]  # fmt: skip
+    assert ('name="log" checked' in page) == log
 
 
 def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:

@@ -27,7 +27,7 @@ class End(NamedTuple):
 
 
 def apart(wanted: Sequence[float], room: float, low: float, high: float) -> list[float]:
-    """Return places for names in the order of the wanted ones: `room` apart, between low and high if that is possible.
+    """Return places for names in the order of the wanted ones: `room` apart, between low and high, which have room.
 
     Names that would overlap form a group around the mean of the places they want.
     """
@@ -37,7 +37,7 @@ def apart(wanted: Sequence[float], room: float, low: float, high: float) -> list
     def middle(group: Sequence[int]) -> float:
         half = (len(group) - 1) * room / 2
         mean = sum(wanted[index] for index in group) / len(group)
-        return min(max(mean, low + half), max(low + half, high - half))
+        return min(max(mean, low + half), high - half)
 
     for index in order:
         groups.append([index])

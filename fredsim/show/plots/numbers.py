@@ -26,12 +26,10 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the median, also of finite values whose sum is beyond the largest float."""
+    """Return the median, also where the two values in the middle have a sum beyond the largest float."""
     found = [*values]
     middle = statistics.median(found)
-    if math.isinf(middle) and all(map(math.isfinite, found)):
-        return 2 * statistics.median(value / 2 for value in found)
-    return middle
+    return 2 * statistics.median(value / 2 for value in found) if math.isinf(middle) else middle
 
 
 def cut_above(values: Sequence[float], usual: float) -> float:
