@@ -174,7 +174,7 @@ def test_rows_hold_the_events_until_their_time(
 
 #: The first random experiments that are on a clock; the last of them take --slow.
 CLOCKED = [12, 17, 25, 28, 47, 51, 53, 55, 61, 71, 84, 86, 104, 108]
-LATER = [pytest.param(number, marks=pytest.mark.slow) for number in CLOCKED[10:]]
+LATER = [pytest.param(number, marks=pytest.mark.slow) for number in CLOCKED[8:]]
 
 
 def test_these_are_the_first_on_a_clock() -> None:
@@ -182,7 +182,7 @@ def test_these_are_the_first_on_a_clock() -> None:
     assert found == CLOCKED
 
 
-@pytest.mark.parametrize("number", [*CLOCKED[:10], *LATER])
+@pytest.mark.parametrize("number", [*CLOCKED[:8], *LATER])
 def test_a_row_is_what_an_event_left(number: int) -> None:
     """A run with a row after each event tells what rows on the clock must hold, and a run that ends by the clock."""
     data, rng = experiment(number) | {"iterations": 40}, random.Random(number)
