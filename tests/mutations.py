@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = ("servers", "dispatchers", "dispatchers/gates", "fredsim/simulation", "fredsim/compressors")
 SLACK = 30.0  # seconds that a test may take besides three times those that it took
 STARTING = 60.0  # seconds that a new process may take to collect tests, besides
+PASSED = 17  # how a fork ends if all tests pass: a mutant may end it with 0 before
 MEMORY = 12 * 2**30  # the limit of a process's memory: a mutant might allocate all that there is
 
 
@@ -134,7 +135,7 @@ class Trying:
         for module in iter(self.modules.get, None):
             try:
                 self.results.put((*self.tried(module),))
-            except BaseException as error:  # the one who waits is to be told
+            except Exception as error:  # the one who waits is to be told
                 self.results.put((module, repr(error)))
         return True
 
@@ -182,7 +183,7 @@ class Trying:
         if (child := os.fork()) == 0:
             self._in_fork(names, change, writing)
         os.close(writing)
-        begun = _watched(child, reading, lambda at: 3 * seconds[names[at]] + SLACK if at >= 0 else SLACK)
+        begun = _watched(child, reading, lambda at: 3 * seconds[names[at]] + SLACK if at >= 0 else SLACK, PASSED)
         os.close(reading)
         for left in self.scratch.iterdir():
             shutil.rmtree(left, ignore_errors=True)
@@ -201,7 +202,7 @@ class Trying:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
                     os._exit(1)
-            code = 0
+            code = PASSED
         finally:
             os._exit(code)
 
@@ -216,7 +217,7 @@ class Trying:
             os.execv(sys.executable, command)
         reading, writing = os.pipe()
         limit = STARTING + sum(3 * seconds[name] for name in names) + SLACK
-        begun = _watched(child, reading, lambda _: limit)
+        begun = _watched(child, reading, lambda _: limit, 0)
         os.close(reading)
         os.close(writing)
         failed = re.search(r"^(?:FAILED|ERROR) (\S+?::\w+)", self.printed.read_text(errors="replace"), re.M)
@@ -235,30 +236,28 @@ def _print_to(printed: Path) -> None:
     os.dup2(file, 2)
 
 
-def _watched(child: int, reading: int, limit: Callable[[int], float]) -> int | None:
+def _watched(child: int, reading: int, limit: Callable[[int], float], passed: int) -> int | None:
     """Wait for a process and end its group; return the last number that it wrote if it failed or took too long.
 
-    Not by a clock: this process may be stopped for a while.
+    It ends with the exit code `passed` if it did not fail. Time is not taken by a clock: this process may be stopped
+    for a while.
     """
     os.set_blocking(reading, False)
-    at, waited = -1, 0.0
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        try:
-            written = os.read(reading, 65536)
-        except BlockingIOError:
-            written = b""
-        if written:
-            at, waited = int.from_bytes(written[-2:], "little"), 0.0
-        if ended or waited > limit(at):
-            break
-        time.sleep(0.005)
-        waited += 0.005
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    if not ended:
-        os.waitpid(child, 0)
-    return None if ended and os.waitstatus_to_exitcode(status) == 0 else at
+    at, waited, ended, status = -1, 0.0, 0, 0
+    try:
+        while not ended and waited <= limit(at):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            with suppress(BlockingIOError):
+                if written := os.read(reading, 65536):
+                    at, waited = int.from_bytes(written[-2:], "little"), 0.0
+            time.sleep(0.005)
+            waited += 0.005
+    finally:  # also after an interrupt
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        if not ended:
+            os.waitpid(child, 0)
+    return None if ended and os.waitstatus_to_exitcode(status) == passed else at
 
 
 def _job(options: argparse.Namespace, modules: Any, results: Any) -> None:

@@ -140,6 +140,21 @@ def test_show_says_what_null_stands_for_with_a_share_of_the_clients(
     assert means in next(line for line in output.splitlines() if line.startswith("server:")).partition("#")[2]
 
 
+@pytest.mark.parametrize("key", ["server", "dispatcher"])
+def test_a_class_that_changes_the_folder_when_it_is_made(key: str, small_yaml: Path, command: Command) -> None:
+    """What a command reads and writes afterwards is where it was."""
+    body = "    def __init__(self, **hyper):\n        os.chdir('/')\n        super().__init__(**hyper)\n"
+    text = "import os\n\nfrom fredsim import dispatchers, servers\n\n\n"
+    for name, base in (("Server", "servers.ASGD"), ("Dispatcher", "dispatchers.Uniform")):
+        text += f"class {name}({base}):\n{body}\n\n"
+    small_yaml.with_name("moves_away.py").write_text(text, encoding="utf-8")
+    before, hyper = Path.cwd(), {"server": ", lr: 0.1", "dispatcher": ""}
+    for name in ("show", "plan"):
+        words = f"{key}={{name: 'moves_away:{key.title()}'{hyper[key]}}}"
+        assert command(name, small_yaml, words)[0] == 0
+        assert Path.cwd() == before
+
+
 def test_show(done: Path, sweep_yaml: Path, command: Command) -> None:
     code, output, messages = command("show", "small.yaml", "evaluation.every=20")
     assert (code, messages) == (0, "")

@@ -83,7 +83,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     """
     note_opened(experiment)
     steps, size = most_steps(experiment.clients.local_steps), experiment.clients.batch_size
-    with placed(place), folder_kept():
+    with placed(place):
         if experiment.events:
             need_pyarrow("events is true: events.parquet")
         check_steps(f"clients.local_steps is {steps}", steps, size)
