@@ -91,14 +91,15 @@ class Replaced(NamedTuple):
 def replaced(source: str, mutant: str, path: str) -> Replaced | None:
     """Return which function a mutant changes, or None if it changes more, or what is done at import.
 
-    The mutant's lines are numbered otherwise than the module's, so both are compared as `normal` writes them.
+    The mutant's lines are numbered otherwise than the module's, so both are compared as `normal` writes them. A function
+    of other cells is made otherwise at import.
     """
     codes = [compile(text, path, "exec", dont_inherit=True) for text in (source, normal(source), mutant)]
     before, plain, after = (list(functions_of(code)) for code in codes)
     if meaning(codes[1], functions=False) != meaning(codes[2], functions=False):
         return None
     changed = [i for i, (old, new) in enumerate(zip(plain, after, strict=True)) if meaning(old) != meaning(new)]
-    if len(changed) != 1 or before[changed[0]].co_freevars != after[changed[0]].co_freevars:
+    if len(changed) != 1:
         return None
     old = before[changed[0]]
     return Replaced((path, old.co_qualname, old.co_firstlineno), after[changed[0]])
