@@ -91,8 +91,8 @@ class Replaced(NamedTuple):
 def replaced(source: str, mutant: str, path: str) -> Replaced | None:
     """Return which function a mutant changes, or None if it changes more, or what is done at import.
 
-    The mutant's lines are numbered otherwise than the module's, so both are compared as `normal` writes them. A function
-    of other cells is made otherwise at import.
+    The mutant's lines are numbered otherwise than the module's, so both are compared as `normal` writes them. At import
+    a function of other cells is made otherwise.
     """
     codes = [compile(text, path, "exec", dont_inherit=True) for text in (source, normal(source), mutant)]
     before, plain, after = (list(functions_of(code)) for code in codes)
