@@ -104,16 +104,18 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Read the command's arguments, and run it."""
         with _visible_errors():
-            try:
-                return super().invoke(ctx)
-            except BrokenPipeError:  # whoever reads the output has read enough; Typer would end with 1
-                raise SystemExit(NOT_READ) from None
+            return super().invoke(ctx)
 
 
 @contextmanager
 def _visible_errors() -> Iterator[None]:
     try:
         yield
+    except (BrokenPipeError, SystemExit) as error:
+        # Whoever reads the output has read enough; Typer would end with 1, and so does Rich, which prints the help.
+        if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+            raise SystemExit(NOT_READ) from None
+        raise
     except Exception as error:
         if isinstance(message := getattr(error, "message", None), str):  # Click's own errors have one
             error.message = visible(message)  # type: ignore[attr-defined]
