@@ -248,7 +248,7 @@ import os
 import fredsim
 
 def run(out):
-    return fredsim.run("small.yaml", ["server.name=own_plain:Plain"], out=out).summary["digest"]
+    return fredsim.run("small.yaml", [OVERRIDES], out=out).summary["digest"]
 
 first, second = run("first"), run("second")
 if (child := os.fork()) == 0:
@@ -258,10 +258,17 @@ assert first == second == run("third")
 """
 
 
-def test_a_script_that_forks(small_yaml: Path, own_server: OwnServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch", [False, True])
+def test_a_script_that_forks(torch: bool, small_yaml: Path, own_server: OwnServer, tmp_path: Path) -> None:
+    """PyTorch's other threads, for which a fork would wait forever, are not begun by a run with one thread."""
     (tmp_path / "own_plain.py").write_text(own_server(""), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", FORKING], cwd=small_yaml.parent, env=environment, check=True, timeout=300)
+    overrides = ["server.name=own_plain:Plain"]
+    if torch:
+        pytest.importorskip("torch", reason="needs PyTorch")
+        overrides = ["model={name: torch:own_modules:dense, numerics: native}", "threads=1", "server.name=asgd"]
+    script = FORKING.replace("OVERRIDES", ", ".join(map(repr, overrides)))
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    subprocess.run([sys.executable, "-c", script], cwd=small_yaml.parent, env=environment, check=True, timeout=120)
 
 
 def test_where_processes_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,11 +207,12 @@ class TorchModel(Network):
 
         from fredsim.native.losses import losses_of
         from fredsim.native.statistics import norms_alone
+        from fredsim.networks.capture.module import one_thread
 
         samples, targets = (torch.from_numpy(np.array(array)).to(self.device) for array in (x, y))
         samples = samples.reshape(-1, *self.shape)
         try:
-            with seeded(0), torch.no_grad():
+            with seeded(0), torch.no_grad(), one_thread():
                 norms_alone(self.module)
                 output = self.module(samples if samples.is_floating_point() else samples.long())
                 losses = losses_of(CrossEntropy() if self.loss is None else self.loss)(
@@ -230,6 +231,7 @@ class TorchModel(Network):
         import torch
 
         from fredsim.native.checks import are_probabilities, left_by_forward
+        from fredsim.networks.capture.module import one_thread
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:
@@ -238,10 +240,11 @@ class TorchModel(Network):
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
         samples = samples.to(self.device)
-        with seeded(0):  # first, since the others let it change parameters
-            changed, counted = left_by_forward(self.module, samples)
-        with seeded(0):
-            probabilities = is_softmax and are_probabilities(self.module, samples)
+        with one_thread():
+            with seeded(0):  # first, since the others let it change parameters
+                changed, counted = left_by_forward(self.module, samples)
+            with seeded(0):
+                probabilities = is_softmax and are_probabilities(self.module, samples)
         if probabilities:
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"

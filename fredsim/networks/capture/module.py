@@ -29,7 +29,7 @@ from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Leaves, Shape, quiet
 from fredsim.plugins.failures import failed_on, failing, is_interrupt, message_of
 
-__all__ = ["NATIVE", "Captured", "capture", "kept"]
+__all__ = ["NATIVE", "Captured", "capture", "kept", "one_thread"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
@@ -96,6 +96,20 @@ def _check_parameters(module: Any, refused: Refusal) -> None:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch use one thread inside a `with` block, for a few samples.
+
+    Once it has started others, a process that is forked from this one would wait for them forever.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def kept(module: Any) -> Iterator[None]:
     """Put the module's mode, values and attributes back after a `with` block, and let PyTorch write no messages in it.
 
@@ -105,18 +119,16 @@ def kept(module: Any) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
     attributes = [(part, dict(vars(part)), dict(part._buffers.items())) for part in module.modules()]
     trained = [(value, value.requires_grad) for value in module.parameters()]
-    level, threads = logging.root.manager.disable, torch.get_num_threads()
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)  # for so few samples
     einsum = torch.backends.opt_einsum.enabled
     torch.backends.opt_einsum.enabled = False  # it chooses an order for a fixed number of samples
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), one_thread():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(level)
-        torch.set_num_threads(threads)
         torch.backends.opt_einsum.enabled = einsum
         for part, known, buffers in attributes:
             for name in vars(part).keys() - known.keys():
