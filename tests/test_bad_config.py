@@ -212,7 +212,7 @@ def test_a_misspelt_key_is_not_missed_as_well(
     assert "server.lr: is required" in messages  # nothing says that q was meant to be lr
 
 
-def test_what_another_class_left_over(small_yaml: Path, refused: Refused) -> None:
+def test_what_another_class_left_over(small_yaml: Path, own_server: Callable[..., str], refused: Refused) -> None:
     text = small_yaml.read_text(encoding="utf-8").replace("name: asgd", "name: downpour, limit: 3")
     small_yaml.write_text(text, encoding="utf-8")
     line = next(number for number, one in enumerate(text.splitlines(), 1) if "limit" in one)
@@ -222,6 +222,9 @@ def test_what_another_class_left_over(small_yaml: Path, refused: Refused) -> Non
     refused("show", small_yaml, "server.name=asgd", says=(says, "; give server={name: asgd, lr: …}"))
     small_yaml.write_text(text.replace("lr: 0.1", "lr: -1"), encoding="utf-8")
     refused("show", small_yaml, "server.name=asgd", says=("server.lr: is -1; it should be greater than 0\n",))
+    Path("own_rest.py").write_text(own_server().replace("self, lr", "self, rate"), encoding="utf-8")
+    says, remedy = "server.limit: unknown key of server own_rest:Plain (", "give server={name: own_rest:Plain, rate: …}"
+    refused("show", small_yaml, "server.name=own_rest:Plain", says=(says, remedy))
 
 
 @pytest.mark.parametrize(

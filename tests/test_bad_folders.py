@@ -48,11 +48,17 @@ def test_a_folder_that_holds_another_run(done: Path, small_yaml: Path, refused: 
     assert snapshot(done) == before
 
 
-@pytest.mark.parametrize("content", [b"seed: 3\n", b"a: [", b"\xff\xfe", b""])
-def test_a_folder_with_a_configuration_of_something_else(content: bytes, small_yaml: Path, refused: Refused) -> None:
+@pytest.mark.parametrize(
+    ("content", "differs"),
+    [(b"seed: 3\n", "seed: 3 there, 0 here"), (b'seed: "a\\nb"\n', r"seed: 'a\nb' there, 0 here"), (b"a: [", ""),
+     (b"\xff\xfe", ""), (b"", "")],
+)  # fmt: skip
+def test_a_folder_with_a_configuration_of_something_else(
+    content: bytes, differs: str, small_yaml: Path, refused: Refused
+) -> None:
     Path("other").mkdir()
     Path("other/config.yaml").write_bytes(content)
-    refused("run", small_yaml, "--out", "other", says=("other holds another experiment (",))
+    refused("run", small_yaml, "--out", "other", says=(f"other holds another experiment ({differs}",))
     assert snapshot(Path("other")) == {"config.yaml": content}
 
 

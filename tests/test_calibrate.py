@@ -98,6 +98,10 @@ def test_bandwidth_shows_where_copies_differ_in_size(tmp_path: Path) -> None:
     clock = {"compute": {"seconds": 0.1, "noise": {"name": "gamma", "cv": 0.3}}, "link": link}
     result = recorded(clock, tmp_path / "small", compress={"name": "ternary"})
     assert calibrated(result)["link"] == pytest.approx(link, rel=0.01)
+    for latency in (0.0, 0.004):  # whatever the size
+        same = {"compute": {"seconds": 0.1}, "link": {"latency": latency}}
+        result = recorded(same, tmp_path / f"{latency}", compress={"name": "ternary"}, iterations=60)
+        assert calibrated(result)["link"] == {"latency": latency}
     alike = calibrated(recorded(clock, tmp_path / "alike"))["link"]
     pushed = recorded(clock, tmp_path / "alike").events["bytes_pushed"].iloc[0]
     assert alike == pytest.approx({"latency": 0.002 + pushed / 1e5}, rel=0.01)
@@ -124,8 +128,11 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
         resolve({key: value for key, value in DATA.items() if key != "events"} | {"iterations": 5}), tmp_path / "no"
     )
     refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
-    execute(resolve(DATA | {"iterations": 5}), tmp_path / "few")
-    refused("calibrate", tmp_path / "few", says=("few: has no record of 30 tasks with their times", "`fredsim live`"))
+    execute(resolve(DATA | {"iterations": 40}), tmp_path / "untimed")
+    recorded(CLOCKS["gamma"], tmp_path / "few", iterations=29)
+    for name in ("untimed", "few"):
+        says = (f"{name}: has no record of 30 tasks with their times", "`fredsim live`")
+        refused("calibrate", tmp_path / name, says=says)
 
 
 def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:
@@ -196,6 +203,8 @@ def test_what_has_no_times_or_sent_nothing_is_refused(tmp_path: Path, refused: R
     refused(
         "calibrate", tmp_path / "run", "--predict", tmp_path / "untimed", says=("untimed: has no times; give a run",)
     )
+    recorded({}, tmp_path / "none", iterations=None, seconds=0.5)
+    refused("calibrate", tmp_path / "run", "--predict", tmp_path / "none", says=("none: no gradient arrived in it",))
     gates = {"push": {"bandwidth_aware": {"c": 1e30}}, "dropped_push": "skip"}
     silent = {"server": {"name": "fasgd", "lr": 0.05}, "iterations": 60}
     recorded({"fetch": {"every": 1000}} | gates, tmp_path / "silent", **silent)

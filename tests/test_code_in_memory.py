@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,6 +148,11 @@ def test_what_the_digest_is_of(cell: Cell) -> None:
     ]
     assert len({before, digest(rate=2.0), *(digest(CELL.replace(*change)) for change in changes)}) == 7
     assert digest() == before
+    step, found = module.step_of, set[str]()
+    for given in (partial(step, 2), partial(step, 3), partial(step, 4, 3), partial(step, grad=2), partial(str, 2)):
+        vars(module).update(made=given)
+        found.add(digest_of_code(module, ["made"]))
+    assert len(found) == 5
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])

@@ -99,6 +99,7 @@ def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Comman
         "{name: a, kind: ends, y: gap}": "figures.0.y: is 'gap', which only linear models have; leave it out, or",
         "{name: a, kind: timeline, clients: 0-8}": "figures.0.clients: names client 8, which not every run has; give",
         "{name: a, kind: waits, clients: '9'}": "figures.0.clients: names client 9, which not every run has; give some",
+        "{name: a, kind: waits, clients: true}": "figures.0.clients: is true; it should be",
         "{name: a, kind: copies, log: true}": "figures.0.log: is given; it goes with figures of the other kinds",
         r"{name: a, title: 'a $\frac{$'}": r"figures.0.title: is 'a $\frac{$', whose formula cannot be read (",
     }
@@ -108,7 +109,7 @@ def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Comman
     assert not Path("new").exists()
 
 
-def test_figures_that_these_runs_cannot_have(small_yaml: Path, refused: Refused) -> None:
+def test_figures_that_these_runs_cannot_have(small_yaml: Path, command: Command, refused: Refused) -> None:
     """It is said before the first of them."""
     Path("own.py").write_text("def right(output, y):\n    return float((output.argmax(1) == y).mean())\n", "utf-8")
     clock = "dispatcher={name: clock, compute: {noise: none}}"
@@ -131,6 +132,9 @@ def test_figures_that_these_runs_cannot_have(small_yaml: Path, refused: Refused)
         override = f"figures=[{{name: a, {figure}}}]"
         refused("run", small_yaml, *words, override, "--out", "new", says=(f"figures.0.{says}",))
     assert not Path("new").exists()
+    for which in ("best: true", "where: {seed: [0, 1, 2, 3, 4, 5, 6, 7]}"):  # of nine runs one, or eight
+        words = [clock, "events=true", "select={over: seed}", f"figures=[{{name: a, kind: timeline, {which}}}]"]
+        assert command("show", small_yaml, many, *words)[0] == 0
 
 
 def test_a_figure_of_runs_that_all_failed(small_yaml: Path, own_server: Callable[..., str]) -> None:

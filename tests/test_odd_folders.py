@@ -41,7 +41,8 @@ from tests.sealing import seal
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 SECRET = "s3cr3t-0f-s0meb0dy"
-OUTSIDE = ("../outside", "/outside", "..", ".", "sub/../../outside", "..\\outside", "C:\\outside", "x\ny")
+RUN = "outside-0123abcd"  # as the folder of a run is called
+OUTSIDE = (f"../{RUN}", f"/{RUN}", "..", ".", f"sub/../../{RUN}", f"..\\{RUN}", f"C:\\{RUN}", "x\ny")
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_run_outside_its_sweep(name: str, words: tuple[str, ...], place: Path,
     del place
     if "export" in words:
         pytest.importorskip("tensorboard")
-    recorded("one", "outside")
+    recorded("one", RUN)
     text = recorded("sweep").joinpath("runs.csv").read_text(encoding="utf-8")
     Path("out/runs.csv").write_text(text.replace(text.splitlines()[1].split('",')[0] + '"', f'"{name}"'), "utf-8")
     refused(*words, "out", says=("out/runs.csv", "run the experiment again" if "verify" not in words else "the run"))

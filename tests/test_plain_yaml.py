@@ -147,7 +147,8 @@ def test_plain_texts(text: str, data: dict[str, Any]) -> None:
         "a: b: c", "a: [b: c]", "a: {b}", "a: [1", "a: 1]", "a: [1,, 2]", "a: \t1", "a: b\x07",
         "<<: {a: 1}", "a: ? b", "---\na: 1", "a: 1\n...\n", "%YAML 1.1\n---\na: 1", f"a: {'[' * 30}{']' * 30}",
         f"{'a' * 201}: 1", "a: -", "a: - b", "a: #b", "a: '1' 2", "a: [x #y]", "a: [1 #y\n]", "a: =", "a: 3.e5",
-        "a: 1234567890123456789",
+        "a: 1234567890123456789", "a: {b: 1, b: 2}",
+        "a:\n" + "".join(f"{'  ' * level}- b:\n" for level in range(30)) + f"{'  ' * 30}- 1",
     ],
 )  # fmt: skip
 def test_what_is_left_to_the_whole_reader(text: str) -> None:

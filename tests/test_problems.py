@@ -214,7 +214,7 @@ def test_a_function_may_make_the_problem() -> None:
     assert fredsim.sweep(BASE | of | choice, out="swept").best["server.lr"].tolist() == [0.1]
 
 
-def test_a_loss_and_an_error_have_their_usual_columns() -> None:
+def test_a_loss_and_an_error_have_their_usual_columns(command: Command) -> None:
     result = run(problem=problem("Named"), until={"validation_error": 0.02})
     assert result.summary["measured_by"] == "validation_loss"
     assert result.metrics["validation_error"].tolist() == [
@@ -222,6 +222,18 @@ def test_a_loss_and_an_error_have_their_usual_columns() -> None:
     ]
     assert result.metrics["validation_error"].iloc[-1] <= 0.02
     assert "metrics" not in result.summary
+    words = ["problem={name: 'own_problems:Named'}", "sweep={server.lr: [0.1, 0.2]}"]
+    assert command("show", "base.yaml", *words, "select={best: validation_error, over: server.lr}")[0] == 0
+
+
+def test_published_points_are_of_a_column_of_its_own() -> None:
+    points = {
+        "source": "A paper",
+        "x": "iterations",
+        "y": "height",
+        "series": [{"where": {"seed": 0}, "points": [[40, 2.5]]}],
+    }
+    assert run(published=points).config["published"] == points
 
 
 def test_the_report_knows_which_way_is_better(command: Command) -> None:

@@ -92,6 +92,10 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         BASE + "sweep: {seed: [1], server.lr: 0.3}\n",
         ("sweep: must map each key to a list of values, such as server.lr: [0.3]",),
     ),
+    "an axis of a long text": (
+        BASE + f"sweep: {{name: {'a' * 1000}}}\n",
+        ("to a list of values, such as seed: [0, 1]",),
+    ),
     "an axis of nothing": (BASE + "sweep: {server: {}}\n", ("to a list of values, such as seed: [0, 1]",)),
     "a loss with a point": (BASE + "loss: my.focal\n", ("loss: names 'my.focal'; did you mean 'my:focal'?",)),
 }

@@ -340,10 +340,11 @@ def test_a_sweeps_folder_goes_on_with_what_the_command_line_gave(small_yaml: Pat
     assert not Path("results").exists()
 
 
-def test_recorded_overrides_that_are_no_mapping(small_yaml: Path, refused: Callable[..., None]) -> None:
+@pytest.mark.parametrize("given", ["['server.lr']", "{'server..lr': 1}"])
+def test_recorded_overrides_that_are_no_mapping(given: str, small_yaml: Path, refused: Callable[..., None]) -> None:
     with small_yaml.open("a", encoding="utf-8") as file:
-        file.write("sweep: {seed: [0, 1]}\noverrides: [server.lr]\n")
-    refused("run", small_yaml, says=("small.yaml:9: overrides: is ['server.lr']; it must map dotted keys to values",))
+        file.write(f"sweep: {{seed: [0, 1]}}\noverrides: {given}\n")
+    refused("run", small_yaml, says=(f"small.yaml:9: overrides: is {given}; it must map dotted keys to values",))
 
 
 def test_only_the_record_of_this_experiment_is_withdrawn(small_yaml: Path) -> None:

@@ -147,11 +147,12 @@ def test_what_is_refused(model: str, says: str, small_yaml: Path, refused: Refus
     refused("run", small_yaml, f"model={model}", "--out", "out", says=[says])
 
 
-def test_modules_start_from_draws_of_fredsims(simulate: Simulate) -> None:
+@pytest.mark.parametrize(("init", "std"), [({"name": "normal", "std": 0.1}, 0.1), ("normal", 1.0)])
+def test_modules_start_from_draws_of_fredsims(init: Any, std: float, simulate: Simulate) -> None:
     needs_torch()
-    result = simulate({"model": dense("portable", init={"name": "normal", "std": 0.1})})
+    result = simulate({"model": dense("portable", init=init)})
     graph = graph_of_text((result.folder / "graph.json").read_bytes())
-    drawn = graph.layout.split(initial_parameters(graph, Streams(0), "normal", 0.1))
+    drawn = graph.layout.split(initial_parameters(graph, Streams(0), "normal", std))
     found = load_file(result.folder / "initial.safetensors")
     assert all(found[name].tobytes() == view.tobytes() for name, view in drawn.items())
 

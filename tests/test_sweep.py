@@ -102,6 +102,7 @@ def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
     results = fredsim.sweep(small_yaml, ["sweep={threads: [null, 3]}"], out="out", jobs=2)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     assert [run.summary["threads"] for run in results] == [max(1, available // 2), 3]
+    assert [run.folder.name.rpartition("-")[0] for run in results] == ["threads=null", "threads=3"]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])

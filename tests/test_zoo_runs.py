@@ -157,6 +157,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "tokens for a dense network": ("gpt", {"model": {"name": "mlp"}}, "model.name is mlp; the data are sequences"),
     "tokens for images": ("gpt", {"model": {"name": "vgg"}}, "model.name is vgg, which takes images; the data"),
     "images for tokens": ("vgg", {"model": {"name": "gpt"}}, "model.name is gpt, which takes sequences"),
+    "rows for images": (
+        "vgg",
+        {"data": {"name": "least_squares", "columns": 16}, "loss": "mse"},
+        "model.name: vgg takes images (channels, rows, columns); a sample has the shape (16,)",
+    ),
     "images that are too small": ("vgg", {"model": {"name": "lenet"}}, "model.name: lenet needs images of"),
     "another depth": ("vgg", {"model": {"name": "resnet", "depth": 9}}, "model.depth: is 9; it must be 6n + 2"),
     "another width": ("vgg", {"model": {"name": "resnet", "width": 12}}, "model.width: is 12; it should be a"),

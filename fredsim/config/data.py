@@ -67,8 +67,7 @@ class Augment(HyperParameters):
         """Return the data set, of which training samples are changed so. Raises ConfigError."""
         if not (self.flip or self.crop or self.function):
             return dataset
-        shape = dataset.shape or (dataset.inputs,)
-        return replace(dataset, augment=Augmentation(shape, self.flip, self.crop, self.function or ""))
+        return replace(dataset, augment=Augmentation(dataset.sample, self.flip, self.crop, self.function or ""))
 
 
 def _spelled_out(value: Any) -> Any:

@@ -46,6 +46,7 @@ __all__ = [
     "Recorded",
     "TorchChoice",
     "check_numbers",
+    "how_drawn",
     "loss_for",
     "recorded",
 ]
@@ -157,6 +158,11 @@ class Normal(HyperParameters):
     """The standard deviation."""
 
 
+def how_drawn(init: Init | Normal) -> tuple[str, float]:
+    """Return how initial weights are drawn, and the standard deviation of normal ones, which is 1 if none is given."""
+    return (init.name, init.std) if isinstance(init, Normal) else (init, 1.0)
+
+
 class MlpChoice(NetworkChoice):
     """A multilayer perceptron; `hidden: []` is softmax regression."""
 
@@ -191,15 +197,15 @@ class MlpChoice(NetworkChoice):
         """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
         check_numbers(dataset, self.name)
         check_one_label(dataset, self.name)
-        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         usual = loss_for(dataset, loss)
         shape = usual.output(dataset.target, dataset.classes)
-        found: Mlp | DrawnNetwork = Mlp((dataset.inputs, *self.hidden, math.prod(shape)), init, std)
+        drawn, widths = how_drawn(self.init), (dataset.inputs, *self.hidden, math.prod(shape))
+        found: Mlp | DrawnNetwork = Mlp(widths, *drawn)
         if usual != CrossEntropy() or len(shape) > 1:
             nodes, layout = found.graph.nodes, found.layout
             if len(shape) > 1:
                 nodes = (*nodes, Node(Reshape(shape), (len(nodes),)))
-            found = DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), init, std)
+            found = DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), *drawn)
         return given_network(found, seed, self.initial, self.trainable)
 
 
@@ -310,9 +316,8 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             found = self._drawn(self._as_asked(self._recorded), seed)
             return check_fit(found, dataset, loss_for(dataset, loss), self._refused)
-        shape = dataset.shape or (dataset.inputs,)
         options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
-        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
+        model = TorchModel(self.name, self.hyper, self.device, dataset.sample, dataset.outputs, seed, loss, options)
         by_pytorch = self._by_pytorch or (isinstance(loss, OwnLoss) and self.numerics is None)
         if self.device != "cpu" or self._recorded or by_pytorch:
             return model
@@ -332,8 +337,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         """Return a network with the initial values that `init` asks for, also of one that says it had others."""
         if self.init is None:
             return found
-        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return found.drawn(Streams(seed), init, std)
+        return found.drawn(Streams(seed), *how_drawn(self.init))
 
     def _as_asked(self, record: Recorded) -> CapturedNetwork:
         """Return the network of a portable run. Raises OutputError if its graph is not what the keys ask for."""

@@ -204,8 +204,8 @@ class _Reader:
         return result if is_list else pairs
 
     def _gap(self) -> None:
-        found = GAP.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        if found := GAP.match(self.text, self.at):
+            self.at = found.end()
 
 
 def _plain(node: Any, key: Key, source: str, places: dict[Key, str]) -> Any:

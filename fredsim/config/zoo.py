@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fredsim.config.choices import Init, InitialFile, Trainable
-from fredsim.config.models import NetworkChoice, Normal, check_numbers, loss_for
+from fredsim.config.models import NetworkChoice, Normal, check_numbers, how_drawn, loss_for
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
@@ -52,7 +52,7 @@ class ZooChoice(NetworkChoice):
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, for the data set's samples and classes, or as many outputs as a target has numbers."""
-        shape = dataset.shape or (dataset.inputs,)
+        shape = dataset.sample
         check_numbers(dataset, self.name)
         if self.of_sequences != dataset.sequences:
             kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
@@ -67,8 +67,7 @@ class ZooChoice(NetworkChoice):
         if graph.shapes[-1] != wanted:
             what = f"gives outputs {graph.shapes[-1]}; for targets of shape {dataset.target} they must be {wanted}"
             raise ConfigError(f"model.name is {self.name}, which {what}: {REMEDY}")
-        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return given_network(DrawnNetwork(graph, init, std), seed, self.initial, self.trainable)
+        return given_network(DrawnNetwork(graph, *how_drawn(self.init)), seed, self.initial, self.trainable)
 
 
 class LenetChoice(ZooChoice):

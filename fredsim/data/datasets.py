@@ -138,6 +138,11 @@ class Dataset:
         return self.train.y.ndim == 2 and self.train.x.dtype.kind in "iu" and self.train.y.dtype.kind in "iu"
 
     @property
+    def sample(self) -> tuple[int, ...]:
+        """The shape of one sample, or of its row if only rows are known."""
+        return self.shape or (self.inputs,)
+
+    @property
     def target(self) -> tuple[int, ...]:
         """The shape of what one sample's output is compared with; () for one label or number."""
         shape: tuple[int, ...] = self.train.y.shape[1:]

@@ -135,8 +135,8 @@ def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: R
     found, wanted = graph.shapes[-1], loss.output(target, dataset.classes)
     if isinstance(loss, ArrayLoss):  # it takes what it takes
         wanted = found or (1,)
-    if graph.sample != (shape := dataset.shape or (dataset.inputs,)):
-        raise refused(f"takes samples of shape {graph.sample}; those of the data have {shape}")
+    if graph.sample != dataset.sample:
+        raise refused(f"takes samples of shape {graph.sample}; those of the data have {dataset.sample}")
     if (found or (1,)) != wanted or graph.target != target or graph.loss != loss:
         what = "outputs of the targets' shape" if isinstance(loss, MeanSquaredError) else "logits"
         raise refused(f"maps a sample to {found}; it must give {what}, {wanted}")

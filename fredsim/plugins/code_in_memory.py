@@ -65,8 +65,10 @@ class _Walk:
             for part in filter(None, (value.fget, value.fset, value.fdel)):
                 self._add(name, part)
         elif isinstance(value, functools.partial):
-            for part in (value.func, *value.args, *value.keywords.values()):
-                self._add(name, part)
+            given = {"": value.func} | {str(n): one for n, one in enumerate(value.args)} | value.keywords
+            for place, part in given.items():
+                self._say(place)
+                self._add(f"{place}.{name}", part)
         elif id(value) not in self._met:
             self._met[id(value)] = value  # which keeps it alive, so that its id stays its own
             if isinstance(value, FunctionType) and value.__globals__ is vars(self._module):

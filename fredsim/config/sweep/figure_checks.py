@@ -68,10 +68,8 @@ def _lacking(document: Document, selected: Sequence[Experiment], figure: FigureC
     if figure.kind == "tensors" and not any(run.probe and run.probe.per_tensor for run in selected):
         remedy = "give the experiment `probe: {every: 100, per_tensor: true}`"
         yield "kind", f"is 'tensors', and no run measures single tensors; {remedy}"
-    if "y" in KINDS[figure.kind].takes:
-        yield from _unmeasured(selected, figure)
-    if "clients" in KINDS[figure.kind].takes:
-        yield from _unseen(selected, figure)
+    yield from _unmeasured(selected, figure)
+    yield from _unseen(selected, figure)
 
 
 def _unmeasured(selected: Sequence[Experiment], figure: FigureChoice) -> Iterator[tuple[str, str]]:

@@ -160,7 +160,7 @@ def _of_axis(key: str, value: Any, sweep: Mapping[str, Any]) -> str:
 def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:
     """Move `overrides` out of a recorded sweep's data, and their places to those of their keys. Raises ConfigError."""
     found = document.data.pop("overrides")
-    if not isinstance(found, dict) or not all(isinstance(key, str) and all(key.split(".")) for key in found):
+    if not isinstance(found, dict) or not all(all(key.split(".")) for key in found):
         place = document.place(("overrides",))
         raise ConfigError(f"{place}: overrides: is {shown(found)}; it must map dotted keys to values")
     document.places.update({tuple(key.split(".")): document.place(("overrides", key)) for key in found})

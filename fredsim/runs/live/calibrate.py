@@ -34,6 +34,7 @@ READ = (
     "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client",
     "bytes_pushed", "bytes_fetched", "fetched",
 )  # fmt: skip
+KNOWN = 1e-4  # the share of a time to which it is known
 DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with
 APART = 4.0  # how many standard deviations from chance the clients' means must lie to be told apart
 
@@ -170,7 +171,7 @@ def _link(sizes: Floats, times: Floats) -> dict[str, float]:
         return latency_alone
     a_byte = float((middle * times).sum() / (middle**2).sum())
     latency = float(times.mean() - a_byte * sizes.mean())
-    if a_byte <= 0 or latency < 0:
+    if a_byte * np.ptp(sizes) <= KNOWN * times.mean() or latency < 0:  # sizes add less than is known
         return latency_alone
     bandwidth = _rounded(1 / a_byte)
     return {"latency": _rounded(latency), "up": bandwidth, "down": bandwidth}
