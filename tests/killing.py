@@ -29,7 +29,7 @@ from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder import event_file
 from fredsim.runs.many.runner import run_expansion
 from fredsim.runs.processes.observer import Monitor, Observer
-from fredsim.runs.single import run
+from fredsim.runs.single import execution, run
 from fredsim.runs.single.opening import open_expansion
 from fredsim.simulation.schedule import event_log
 from tests.fatal_calls import FatalCalls, SharedState
@@ -136,6 +136,7 @@ def start(data: Mapping[str, Any], folder: Path, plan: Plan, shared: SharedState
             monitor = Reporter(plan, shared, FatalCalls(folder, shared, random.Random(seed)), writer)
             run.MOST_CHECKPOINT_SHARE, event_file.FIRST_GROUP_ROWS, storage.FILE_BYTES = 1e9, 64, 2**20
             event_log.MOST = 2**12
+            vars(execution)["must_be_apart"] = lambda _: False  # the process that computes is to be killed
             policy = CheckpointPolicy(plan.every)
             warnings.filterwarnings("ignore", "(?s).*about that of always giving one label", FredsimWarning)
             run_expansion(open_expansion(dict(data)), folder, resume=True, policy=policy, monitor=monitor)
