@@ -164,3 +164,62 @@ def test_the_rest_of_a_buffer_is_not_lost() -> None:
     put_state(fresh, take_state(named))
     assert fresh.both[2].tolist() == [0, 3, 0, 0, 0, 0]
     assert np.shares_memory(fresh.params, fresh.both)
+
+
+class Refers:
+    """Attributes and a helper that are not named refer to parts of what is named."""
+
+    state_names = ("params", "rows", "table")
+
+    def __init__(self) -> None:
+        self.params: Any = np.zeros(4)
+        self.rows: Any = [np.zeros(2), np.zeros(2)]
+        self.table: Any = {"a": [0], "b": [0]}
+        self.part, self.row, self.item = self.params[:2], self.rows[0], self.table["a"]
+        self.helper = Helper(self.table["b"])
+
+    def refer(self, **to: Any) -> None:
+        vars(self).update(to)
+
+    def write(self) -> list[Any]:
+        """Write into each named part something of its own, and return what all attributes show."""
+        for number, array in enumerate([self.params, *self.rows]):
+            array += np.arange(1, 1 + array.size) * 10**number
+        for key, item in self.table.items():
+            item.append(key)
+        shown = [repr(value) for name, value in sorted(vars(self).items()) if name != "helper"]
+        return [*shown, *self.helper.array]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.refer(part=one.params[2:]),
+        lambda one: one.refer(part=one.params[:1]),
+        lambda one: one.refer(part=one.params[1::-1]),
+        lambda one: one.refer(part=one.params[:2].view("i8")),
+        lambda one: one.part.setflags(write=False),
+        lambda one: one.refer(row=one.rows[1]),
+        lambda one: one.refer(item=one.table["b"]),
+        lambda one: one.rows.reverse(),
+        lambda one: one.refer(params=(longer := np.zeros(5)), row=longer),
+        lambda one: one.rows.append(np.zeros(1)),
+        lambda one: one.table.pop("a"),
+    ],
+)
+def test_what_refers_to_other_parts_of_what_is_named(change: Callable[[Any], object]) -> None:
+    found, fresh = Refers(), Refers()
+    for one in (found, fresh):
+        note_start(one)
+    change(found)
+    put_state(fresh, take_state(found))
+    assert fresh.part.flags.writeable == found.part.flags.writeable
+    assert fresh.write() == found.write()
+
+
+def test_a_helper_that_refers_to_another_part_is_refused() -> None:
+    found = Refers()
+    note_start(found)
+    found.helper.array = found.table["a"]
+    with pytest.raises(SimulationError, match=r"^Refers: self\.helper is a Helper, which cannot be put back"):
+        take_state(found)

@@ -14,6 +14,7 @@ import decimal
 import functools
 import hashlib
 import io
+import itertools
 import mmap
 import random
 import sys
@@ -41,6 +42,7 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import LIBRARIES
+from fredsim.plugins.packing import MAPPINGS
 from fredsim.plugins.state_arrays import span
 
 __all__ = [
@@ -76,27 +78,40 @@ OF_CLASSES = {
     "__static_attributes__", "__weakref__",
 }  # fmt: skip
 
+_looks = itertools.count()  # at files that do not tell how far they have been read
+
 
 class Known:
-    """Values that are looked after elsewhere: wherever a fingerprint meets them, or memory of theirs, it passes on."""
+    """Values that are looked after elsewhere: where a fingerprint meets them, or memory of theirs, it says which."""
 
-    def __init__(self, owner: Any, values: Iterable[Any] = ()) -> None:
-        """Know an object itself, and all that is in `values`."""
+    def __init__(self, owner: Any, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Know an object itself, and all that is in `values`, by name."""
         walk = _Walk(None, contents=False)
         walk.met[id(owner)] = 0
-        for value in values:
-            walk.add(value)
         self._walk = walk  # keeps what it met alive, so that ids stay unique
-        self._spans = [span(array) for array in walk.arrays if array.size and array.flags.forc]
+        self._paths = {id(owner): ""}
+        self._spans: list[tuple[int, int, str]] = []  # of arrays: the memory, and the path
+        met = set[int]()
+        for name, value in sorted(values.items(), key=itemgetter(0)):
+            for path, part in _with_paths(value, name, met):
+                before = len(walk.arrays)
+                self._paths |= dict.fromkeys(map(id, walk.parts_of(part)), path)
+                dense = (array for array in walk.arrays[before:] if array.size and array.flags.forc)
+                self._spans += [(*span(array), path) for array in dense]
 
-    def holds(self, value: Any) -> bool:
-        """Return whether a value is one of these, is in one of them, or is an array within the memory of one."""
-        if id(value) in self._walk.met:
-            return True
-        if not isinstance(value, np.ndarray) or not value.size:
-            return False
-        begin, end = span(value)
-        return any(first <= begin and end <= last for first, last in self._spans)
+    def place_of(self, value: Any) -> str | None:
+        """Return which of these a value is, or is in, or which part of the memory of one; None if it is none.
+
+        Two arrays of one path are told apart if one could not be put back in the memory of the other.
+        """
+        path = self._paths.get(id(value))
+        if not isinstance(value, np.ndarray):
+            return path
+        if path is None:
+            begin, end = span(value)
+            within = (f"{p} {begin - a} {value.flags.writeable}" for a, b, p in self._spans if a <= begin < end <= b)
+            path = next(within, None)
+        return path and f"{path} {_form_of(value)}"
 
     def unknown(self, array: NDArray[Any]) -> NDArray[np.uint8]:
         """Return an array's bytes, of which those in the memory of these are 0."""
@@ -115,6 +130,26 @@ class Known:
         for one in known:
             marks_of(one)[...] = True
         return np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
+
+
+def _with_paths(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what is in containers within a value, with the path to it, and then these; but what was `met`, once."""
+    if type(value) in PLAIN or id(value) in met:
+        return
+    met.add(id(value))
+    items: Iterable[tuple[Any, Any]] = ()
+    if type(value) in MAPPINGS.values():
+        items = list(value.items())
+    elif type(value) in {list, tuple, deque}:
+        items = enumerate(list(value))
+    for place, (key, item) in enumerate(items):
+        yield from _with_paths(item, f"{path}.{key if type(key) in PLAIN else place!r}", met)
+    yield path, value
+
+
+def _form_of(array: NDArray[Any]) -> str:
+    """Return an array's type and shape, and its order in memory, which sums may depend on."""
+    return f"{array.dtype.str} {array.shape} {array.strides}"
 
 
 def fingerprint(value: Any, known: Known | None = None) -> str:
@@ -290,13 +325,13 @@ def _named_by(function: FunctionType) -> Iterator[str]:
 
 
 def _place_in(file: Any) -> str:
-    """Return how far a file has been read; "" if it is only written, such as a log."""
-    if file.closed or not file.readable() or file.writable():
+    """Return how far a file has been read, another text each time if it does not tell; "" if it is only written."""
+    if file.closed or not file.readable() or file.writable():  # such as a log
         return ""
     try:
         return str(file.tell())
-    except OSError:  # a loop goes through its lines
-        return f"line {file.buffer.tell()}"
+    except OSError:  # a loop or `next` goes through its lines, of which many are read from the disk at once
+        return f"look {next(_looks)}"
 
 
 class _Walk:
@@ -317,8 +352,8 @@ class _Walk:
         if kind in PLAIN:
             self._say(hex(value) if kind is int else repr(value))  # of any length
             return
-        if self._known is not None and self._known.holds(value):
-            self._say("known")
+        if self._known is not None and (place := self._known.place_of(value)) is not None:
+            self._say(f"known {place}")
             return
         if id(value) in self.met:
             self._say(f"again {self.met[id(value)]}")
@@ -404,7 +439,7 @@ class _Walk:
                 self._all(item for pair in list(value.items()) for item in pair)
                 self.add(value.default_factory if isinstance(value, defaultdict) else None)
             case list() | tuple() | deque():
-                self._all(list(value))
+                self._all([*value, getattr(value, "maxlen", None)])
             case set() | frozenset():
                 self._all(sorted(fingerprint(item, self._known) for item in value))
             case bytearray() | memoryview():
@@ -448,7 +483,7 @@ class _Walk:
 
     def _add_array(self, array: NDArray[Any]) -> None:
         self.arrays.append(array)
-        self._say(f"{array.dtype.str} {array.shape} {array.flags.writeable}")
+        self._say(f"{_form_of(array)} {array.flags.writeable}")
         if array.dtype.hasobject:
             self.add(array.tolist())
         elif self._contents and array.size:
@@ -469,19 +504,20 @@ class _Walk:
         self._say(f"{cls.__module__}.{cls.__qualname__}")
         if is_users(sys.modules.get(cls.__module__)):
             opaque = self.opaque  # what a class holds is no part of its objects
-            for name, value in attributes_of(cls):
-                self._say(name)
-                self.add(value)
+            self._add_named(attributes_of(cls))
             self.opaque = opaque
 
     def _add_attributes(self, value: Any) -> None:
         kind = type(value)
         names = [name for name in slots_of(kind) if hasattr(value, name)]
-        for name, part in [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]:
-            self._say(name)
-            self.add(part)
+        self._add_named([*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)])
         if self._contents and kind.__flags__ & HEAP_TYPE:  # a helper class of the user's may count, too
             self._all(base for base in kind.__mro__[:-1] if is_users(sys.modules.get(base.__module__)))
+
+    def _add_named(self, values: Iterable[tuple[str, Any]]) -> None:
+        for name, value in values:
+            self._say(name)
+            self.add(value)
 
     def _add_array_of_library(self, value: Any) -> None:
         """Go through an object of PyTorch's, pandas' or another library's that can be read as an array."""

@@ -186,7 +186,7 @@ def _is_compared(kind: type) -> bool:
 def _fingerprints(found: Any) -> dict[str, str]:
     """Return the fingerprints of an object's attributes that `state_names` does not name."""
     named, attributes = _state_names(type(found)), _attributes(found)
-    known = Known(found, [attributes[name] for name in named if name in attributes])
+    known = Known(found, {name: attributes[name] for name in named if name in attributes})
     return {
         name: fingerprint(value, known)
         for name, value in attributes.items()
@@ -195,7 +195,7 @@ def _fingerprints(found: Any) -> dict[str, str]:
 
 
 def _kept_elsewhere(found: Any, modules: Sequence[ModuleType]) -> dict[str, str]:
-    return kept_elsewhere(found, modules, Known(found, _attributes(found).values()))
+    return kept_elsewhere(found, modules, Known(found, _attributes(found)))
 
 
 def _implied_state(found: Any) -> tuple[list[str], list[str]]:
