@@ -304,7 +304,7 @@ def _add_n(found: Any) -> None:
         (lambda: pd.Series([1.0]), _index),
         (lambda: pd.Series([1.0]), lambda found: found.attrs.update(n=1)),
         (lambda: np.ma.masked_array([1.0, 2.0]), lambda found: found.__setitem__(0, np.ma.masked)),
-        (lambda: SimpleNamespace(a=1), lambda found: vars(found).update(b=vars(found).pop("a"))),
+        (lambda: of(1), lambda found: vars(found).update(a=vars(found).pop("kept"))),
         (lambda: mmap(-1, 8), lambda found: found.write(b"1")),
         (lambda: np.zeros((2, 3)), lambda found: found.resize(3, 2)),
         (lambda: np.zeros((2, 3)), lambda found: found.setflags(write=False)),
