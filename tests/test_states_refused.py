@@ -281,6 +281,10 @@ def _index(found: Any) -> None:
     found.index += 1
 
 
+def _rename(found: Any) -> None:
+    vars(found)["other"] = vars(found).pop("kept")
+
+
 def _add_n(found: Any) -> None:
     found.n = getattr(found, "n", 0) + 1
 
@@ -304,7 +308,7 @@ def _add_n(found: Any) -> None:
         (lambda: pd.Series([1.0]), _index),
         (lambda: pd.Series([1.0]), lambda found: found.attrs.update(n=1)),
         (lambda: np.ma.masked_array([1.0, 2.0]), lambda found: found.__setitem__(0, np.ma.masked)),
-        (lambda: of(1), lambda found: vars(found).update(a=vars(found).pop("kept"))),
+        (lambda: of(1), _rename),
         (lambda: mmap(-1, 8), lambda found: found.write(b"1")),
         (lambda: np.zeros((2, 3)), lambda found: found.resize(3, 2)),
         (lambda: np.zeros((2, 3)), lambda found: found.setflags(write=False)),

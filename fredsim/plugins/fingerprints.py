@@ -22,6 +22,7 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
@@ -55,11 +56,13 @@ __all__ = [
     "in_python",
     "is_installed",
     "is_opaque",
+    "is_users_object",
     "kept_by_modules",
     "kept_elsewhere",
     "modules_of",
     "slots_of",
     "users_modules",
+    "with_paths",
 ]
 
 #: CPython's flag of classes that are written in Python; others have members that are no slots.
@@ -90,14 +93,14 @@ class Known:
         walk.met[id(owner)] = 0
         self._walk = walk  # keeps what it met alive, so that ids stay unique
         self._paths = {id(owner): ""}
-        self._spans: list[tuple[int, int, str]] = []  # of arrays: the memory, and the path
+        self._arrays: list[tuple[str, NDArray[Any]]] = []  # which get their content back in place
         met = set[int]()
         for name, value in sorted(values.items(), key=itemgetter(0)):
-            for path, part in _with_paths(value, name, met):
+            for path, part in with_paths(value, name, met):
                 before = len(walk.arrays)
                 self._paths |= dict.fromkeys(map(id, walk.parts_of(part)), path)
-                dense = (array for array in walk.arrays[before:] if array.size and array.flags.forc)
-                self._spans += [(*span(array), path) for array in dense]
+                self._arrays += [(path, array) for array in walk.arrays[before:] if array.size and array.flags.forc]
+        self._spans = [(*span(array), path) for path, array in self._arrays]
 
     def place_of(self, value: Any) -> str | None:
         """Return which of these a value is, or is in, or which part of the memory of one; None if it is none.
@@ -107,18 +110,26 @@ class Known:
         path = self._paths.get(id(value))
         if not isinstance(value, np.ndarray):
             return path
+        if path is not None and not value.flags.forc:  # it is made anew when it is put back
+            return None
         if path is None:
             begin, end = span(value)
             within = (f"{p} {begin - a} {value.flags.writeable}" for a, b, p in self._spans if a <= begin < end <= b)
             path = next(within, None)
         return path and f"{path} {_form_of(value)}"
 
-    def unknown(self, array: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return an array's bytes, of which those in the memory of these are 0."""
+    def within(self, array: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
+        """Return the contiguous arrays of these, each with its path, that are in the memory of an array."""
+        return [(path, other) for path, other in self._arrays if np.may_share_memory(array, other)]
+
+    def unknown(self, array: NDArray[Any]) -> tuple[str, NDArray[np.uint8]]:
+        """Return which of these are in the memory of an array, and its bytes, of which theirs are 0."""
         content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        known = [other for other in self._walk.arrays if np.may_share_memory(array, other)]
-        if not known:
-            return content
+        inside = self.within(array)
+        if not inside:
+            return "", content
+        known, begin = [other for _, other in inside], span(array)[0]
+        where = [f"{path} {span(other)[0] - begin} {_form_of(other)}" for path, other in inside]
         spans = [span(one) for one in (array, *known)]
         first = min(begin for begin, _ in spans)
         marks = np.zeros(max(end for _, end in spans) - first, bool)
@@ -129,22 +140,46 @@ class Known:
 
         for one in known:
             marks_of(one)[...] = True
-        return np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
+        return " ".join(where), np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
 
 
-def _with_paths(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield what is in containers within a value, with the path to it, and then these; but what was `met`, once."""
-    if type(value) in PLAIN or id(value) in met:
-        return
-    met.add(id(value))
-    items: Iterable[tuple[Any, Any]] = ()
+def with_paths(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what is in containers and users' objects within a value, with the path to it, and then these.
+
+    What is in several places is yielded once, and what was `met` not at all.
+    """
+    left = [(path, value, False)]
+    while left:
+        path, value, entered = left.pop()
+        if entered:
+            yield path, value
+        elif type(value) not in PLAIN and id(value) not in met:
+            met.add(id(value))
+            left.append((path, value, True))
+            left += [(f"{path}.{step}", part, False) for step, part in reversed(_parts(value))]
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """Return what is in a container or an object of a user's, each with the last step of its path."""
     if type(value) in MAPPINGS.values():
-        items = list(value.items())
-    elif type(value) in {list, tuple, deque}:
-        items = enumerate(list(value))
-    for place, (key, item) in enumerate(items):
-        yield from _with_paths(item, f"{path}.{key if type(key) in PLAIN else place!r}", met)
-    yield path, value
+        return [(repr(key if type(key) in PLAIN else i), part) for i, (key, part) in enumerate(list(value.items()))]
+    if type(value) in {list, tuple, deque}:
+        return [(str(i), part) for i, part in enumerate(list(value))]
+    if is_users_object(value):
+        with suppress(Exception):  # it may refuse to be looked at
+            return _attributes_in(value)
+    return []
+
+
+def _attributes_in(value: Any) -> list[tuple[str, Any]]:
+    """Return what is in the attributes and the slots of an object, by name."""
+    names = [name for name in slots_of(type(value)) if hasattr(value, name)]
+    return [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]
+
+
+def is_users_object(value: Any) -> bool:
+    """Return whether a value is an object of a user's class."""
+    return type(value) is not ModuleType and is_users(sys.modules.get(type(value).__module__))
 
 
 def _form_of(array: NDArray[Any]) -> str:
@@ -488,7 +523,8 @@ class _Walk:
             self.add(array.tolist())
         elif self._contents and array.size:
             known = self._known
-            content = np.ascontiguousarray(array) if known is None else known.unknown(array)
+            where, content = ("", np.ascontiguousarray(array)) if known is None else known.unknown(array)
+            self._say(where)
             self.digest.update(content.view(np.uint8).data)
 
     def _add_function(self, function: FunctionType) -> None:
@@ -509,8 +545,7 @@ class _Walk:
 
     def _add_attributes(self, value: Any) -> None:
         kind = type(value)
-        names = [name for name in slots_of(kind) if hasattr(value, name)]
-        self._add_named([*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)])
+        self._add_named(_attributes_in(value))
         if self._contents and kind.__flags__ & HEAP_TYPE:  # a helper class of the user's may count, too
             self._all(base for base in kind.__mro__[:-1] if is_users(sys.modules.get(base.__module__)))
 
