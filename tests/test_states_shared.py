@@ -306,6 +306,44 @@ def test_what_is_in_several_attributes_stays_one() -> None:
     assert refused < 10
 
 
+class Alike:
+    """Arrays with the same numbers, and views of them."""
+
+    def __init__(self) -> None:
+        self.one, self.two, self.three = np.zeros(4), np.zeros(4), np.zeros(2)
+        self.parts = [self.one[2:], self.three, np.zeros(2)]
+        self.more, self.last = self.three[:1], self.parts[2][:1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.one.__setitem__(0, 1),
+        lambda found: setattr(found, "two", found.one),
+        lambda found: setattr(found, "two", found.one[:]),
+        lambda found: setattr(found, "more", np.zeros(1)),
+        lambda found: setattr(found, "more", found.three[1:]),
+        lambda found: setattr(found, "three", found.parts[0]),
+    ],
+)
+def test_arrays_that_have_the_same_numbers(change: Callable[[Any], object]) -> None:
+    found, fresh = Alike(), Alike()
+    for one in (found, fresh):
+        note_start(one)
+    change(found)
+    put_state(fresh, take_state(found))
+    Same(found, fresh)
+
+
+def test_an_array_that_has_not_changed_and_overlaps_with_one_that_has_is_refused() -> None:
+    found, whole = Plain(), np.zeros(5)
+    vars(found).update(one=whole[:3], two=whole[2:])
+    note_start(found)
+    whole[0] = 1
+    with pytest.raises(SimulationError, match=r"^Plain: self\.two overlaps with one, and neither"):
+        take_state(found)
+
+
 class Helps:
     """A helper, and attributes that refer to parts of it, or share with it what may change, but does not."""
 

@@ -343,7 +343,7 @@ class Unpacker:
         return np.random.SeedSequence(**state)
 
     def _mapping(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
-        known = existing if isinstance(existing, MAPPINGS[kind]) else {}
+        known = existing if isinstance(existing, MAPPINGS[kind]) and id(existing) not in self._used else {}
         made: Any = existing if type(existing) is MAPPINGS[kind] and self._claim(existing) else MAPPINGS[kind]()
         self._unpacked[path] = made
         items = []
@@ -360,7 +360,8 @@ class Unpacker:
 
     def _sequence(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
         inside, limit = packed[kind], packed.get("maxlen")
-        known = list(existing) if isinstance(existing, list | tuple | deque) else []
+        fresh = isinstance(existing, list | tuple | deque) and id(existing) not in self._used
+        known = list(existing) if fresh else []  # else it has what was restored elsewhere
         known = [*known, *[None] * len(inside)][: len(inside)]
         makes: Any = SEQUENCES[kind]
         if kind in {"tuple", "frozenset"}:

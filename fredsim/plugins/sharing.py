@@ -46,7 +46,7 @@ def overlapping(values: Mapping[str, Any], changed: Collection[str], known: Know
         name: [
             (*span(part), part.flags.forc)
             for _, part in _changing(name, value, known)
-            if isinstance(part, np.ndarray) and not (name in changed and known.within(part))
+            if isinstance(part, np.ndarray) and not known.within(part)
         ]
         for name, value in values.items()
     }
