@@ -42,22 +42,20 @@ def overlapping(values: Mapping[str, Any], changed: Collection[str], known: Know
     An array that has another one within it stays where it is, and the other one becomes a view of it again. One that
     has memory of what is `known` is refused, whatever else has that.
     """
-    arrays = {
-        name: [
-            (*span(part), part.flags.forc)
-            for _, part in _changing(name, value, known)
-            if isinstance(part, np.ndarray) and not known.within(part)
-        ]
-        for name, value in values.items()
-    }
+    beside: dict[int, list[tuple[str, tuple[int, int, bool]]]] = {}  # by the memory that they are views of
+    for name, value in values.items():
+        for _, part in _changing(name, value, known):
+            if isinstance(part, np.ndarray) and not known.within(part):
+                beside.setdefault(id(_memory(part)), []).append((name, (*span(part), part.flags.forc)))
     found, left = set[str](), [*changed]
     while left:
-        spans = arrays.pop(left.pop())
-        new = {
-            name for name, others in arrays.items() if any(_overlap(one, other) for other in others for one in spans)
-        }
-        left += new - found - {*changed}
-        found |= new
+        name = left.pop()
+        for arrays in beside.values():
+            spans = [one for owner, one in arrays if owner == name]
+            others = ((owner, other) for owner, other in arrays if owner not in found and owner not in changed)
+            new = {owner for owner, other in others if any(_overlap(one, other) for one in spans)}
+            left += new
+            found |= new
     return found
 
 
