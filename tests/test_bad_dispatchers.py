@@ -74,6 +74,7 @@ def faulty(small_yaml: Path) -> Path:
         ("raising_module", "\nraise ValueError('no')", ("'raising_module' (ValueError: no, raising_module.py:2)\n",)),
         ("exiting_module", "raise SystemExit('bye')", ("'exiting_module' (SystemExit: bye, exiting_module.py:1)\n",)),
         ("misspelt_module", "def (", ("cannot import 'misspelt_module' (SyntaxError: ", ", misspelt_module.py:1)\n")),
+        ("evaluating_module", "\neval('1 +')", ("cannot import 'evaluating_module' (SyntaxError: ", "_module.py:2)\n")),
         ("importing_module", "import absent_module", ("No module named 'absent_module', importing_module.py:1)\n",)),
     ],
 )

@@ -221,6 +221,23 @@ def test_what_was_one_at_the_start_may_be_two() -> None:
     assert repr(fresh.one) == repr(Twice().one)
 
 
+class Twins:
+    """One list and one dict under two names at the start."""
+
+    state_names = ("one", "two")
+
+    def __init__(self) -> None:
+        self.one: Any = [[], {}]
+        self.two: Any = [*self.one]
+
+
+def test_what_was_one_and_empty_at_the_start_may_be_two() -> None:
+    found, fresh = Twins(), Twins()
+    found.one, found.two = [[np.ones(2)], {1: np.ones(2)}], [[np.zeros(2)], {1: np.zeros(2)}]
+    put_state(fresh, take_state(found))
+    assert repr((fresh.one, fresh.two)) == repr((found.one, found.two))
+
+
 class SetsItsLayout(ASGD):  # type: ignore[misc]
     """One over a class of fredsim's that sets what this sets as well."""
 

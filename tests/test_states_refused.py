@@ -6,7 +6,7 @@ import re
 import sqlite3
 import sys
 from array import array
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import closing
 from contextvars import ContextVar, copy_context
@@ -30,7 +30,8 @@ from fredsim.numerics.streams import Stream
 from fredsim.plugins.fingerprints import fingerprint, is_opaque, kept_by_modules
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.seeding import seeded
-from fredsim.plugins.states import declares_state, note_start, put_state, take_state
+from fredsim.plugins.states import Stateful, declares_state, note_start, put_state, take_state
+from fredsim.servers import ASGD
 from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
 from tests.test_states import Plain, of
 
@@ -88,6 +89,7 @@ BIG = np.arange(12.0)
         (of(np.frombuffer(bytearray(8), "f4")), r"self\.kept is an array on the memory of a memoryview; keep a copy"),
         (of(memoryview(b"12")), r"self\.kept is a memoryview, which"),
         (of(Plain), r"self\.kept is a type, which"),
+        (of(ASGD(lr=0.1)), r"self\.kept is a ASGD, which"),
         (Rows(), r"is a dict, too, which keeps more than its attributes"),
         (Listing(), r"self\.seen is the class's, not the object's; make it a tuple, or make it in __init__"),
     ],
@@ -130,6 +132,28 @@ def test_a_class_that_names_its_state() -> None:
     assert not declares_state(Plain())
     with pytest.raises(SimulationError, match=r"NamesNothing: self\.lost is named in state_names, and is not there"):
         take_state(NamesNothing())
+
+
+class Counter(Stateful):
+    """A part that counts."""
+
+    state_names = ("count",)
+    count = 0
+
+
+class Late:
+    """A class that makes a named part only after its start."""
+
+    state_names = ("inner",)
+
+    def __init__(self, inner: Any = None) -> None:
+        self.inner = inner
+
+
+def test_a_part_that_is_made_after_the_start_is_refused() -> None:
+    state = take_state(Late(Counter()))
+    with pytest.raises(SimulationError, match=r"^inner is in the state, but does not exist after the start; create it"):
+        put_state(Late(), state)
 
 
 @pytest.mark.parametrize("names", ["mean", ("mean", 1)], ids=str)  # ("mean") is no tuple
@@ -257,6 +281,10 @@ def _index(found: Any) -> None:
     found.index += 1
 
 
+def _rename(found: Any) -> None:
+    vars(found)["other"] = vars(found).pop("kept")
+
+
 def _add_n(found: Any) -> None:
     found.n = getattr(found, "n", 0) + 1
 
@@ -280,7 +308,14 @@ def _add_n(found: Any) -> None:
         (lambda: pd.Series([1.0]), _index),
         (lambda: pd.Series([1.0]), lambda found: found.attrs.update(n=1)),
         (lambda: np.ma.masked_array([1.0, 2.0]), lambda found: found.__setitem__(0, np.ma.masked)),
+        (lambda: of(1), _rename),
         (lambda: mmap(-1, 8), lambda found: found.write(b"1")),
+        (lambda: np.zeros((2, 3)), lambda found: found.resize(3, 2)),
+        (lambda: np.zeros((2, 3)), lambda found: found.setflags(write=False)),
+        (lambda: [np.zeros((2, 3))], lambda found: found.append(np.asfortranarray(found.pop()))),
+        (lambda: [deque("a")], lambda found: found.append(deque(found.pop(), 3))),
+        (lambda: defaultdict(int), lambda found: setattr(found, "default_factory", list)),
+        (lambda: Leaves().go_on, lambda found: found()),
         (lambda: 10**5000, None),
     ],
 )
@@ -298,10 +333,27 @@ def test_what_an_object_holds_out_of_sight_is_seen(
 
 
 def test_an_object_of_a_library_in_c_is_not_believed() -> None:
-    with closing(sqlite3.connect(":memory:")) as found:
+    with closing(sqlite3.connect(":memory:")) as found, closing(sqlite3.connect(":memory:")) as other:
         assert is_opaque(fingerprint(found))
+        assert fingerprint(found) != fingerprint(other)
     for harmless in (re.compile("a"), np.add, Path(), local(), pd.DataFrame({"a": ["x"]})):
         assert not is_opaque(fingerprint(harmless))
+
+
+def test_how_far_a_file_is_read_is_seen_and_what_is_beside_a_view_of_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("1\n2\n3\n", encoding="utf-8")
+    with (tmp_path / "lines").open(encoding="utf-8") as lines, (tmp_path / "log").open("w", encoding="utf-8") as log:
+        of_log = fingerprint(log)
+        found = [fingerprint(lines), *(fingerprint(lines) for line in lines if log.write(line))]
+        assert fingerprint(lines) == fingerprint(lines)
+        assert (len({*found}), fingerprint(log)) == (4, of_log)
+    memory = np.memmap(tmp_path / "log", np.uint8, "r+", shape=4)
+    part = memory[:2]
+    before = fingerprint(part)
+    memory[3] += 1
+    assert fingerprint(part) == before
+    memory[1] += 1
+    assert fingerprint(part) != before
 
 
 def test_what_cannot_be_saved_by_its_name_or_its_length() -> None:

@@ -1,5 +1,7 @@
 """A user's class whose attributes share memory, with each other and with what it does not name, goes on as it was."""
 
+import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +9,9 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.fingerprints import with_paths
 from fredsim.plugins.states import note_start, put_state, take_state
+from tests.test_states import Plain, Same
 
 SIZE = 6
 
@@ -164,3 +168,199 @@ def test_the_rest_of_a_buffer_is_not_lost() -> None:
     put_state(fresh, take_state(named))
     assert fresh.both[2].tolist() == [0, 3, 0, 0, 0, 0]
     assert np.shares_memory(fresh.params, fresh.both)
+
+
+class ByColumns(Parts):
+    """Parameters and momentum are the columns of what is not named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = np.zeros((SIZE, 2), np.float32)
+        self.params, self.mean = self.both.T
+
+
+def test_a_part_that_could_not_be_put_back_in_its_whole_is_refused() -> None:
+    """It lies by columns there, or was beside it at the start."""
+    beside, columns = Parts(), ByColumns()
+    for found in (beside, columns):
+        del found.helper
+        note_start(found)
+        found.mean += 1
+        found.params = found.mean
+        with pytest.raises(SimulationError, match=r"self\.both has the memory of self\.(params|mean) and more, and"):
+            take_state(found)
+
+
+class Refers:
+    """Attributes and a helper that are not named refer to parts of what is named."""
+
+    state_names = ("params", "rows", "table")
+
+    def __init__(self) -> None:
+        self.params: Any = np.zeros(4)
+        self.rows: Any = [np.zeros(2), np.zeros(2)]
+        self.table: Any = {"a": [0], "b": [0]}
+        self.part, self.row, self.item = self.params[:2], self.rows[0], self.table["a"]
+        self.helper = Helper(self.table["b"])
+
+    def refer(self, **to: Any) -> None:
+        vars(self).update(to)
+
+    def write(self) -> list[Any]:
+        """Write into each named part something of its own, and return what all attributes show."""
+        for number, array in enumerate([self.params, *self.rows]):
+            array += np.arange(1, 1 + array.size) * 10**number
+        for key, item in self.table.items():
+            item.append(key)
+        shown = [repr(value) for name, value in sorted(vars(self).items()) if name != "helper"]
+        return [*shown, *self.helper.array]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.refer(part=one.params[2:]),
+        lambda one: one.refer(part=one.params[:1]),
+        lambda one: one.refer(part=one.params[1::-1]),
+        lambda one: one.refer(part=one.params[:2].view("i8")),
+        lambda one: one.part.setflags(write=False),
+        lambda one: one.refer(row=one.rows[1]),
+        lambda one: one.refer(item=one.table["b"]),
+        lambda one: one.rows.reverse(),
+        lambda one: one.refer(params=(longer := np.zeros(5)), row=longer),
+        lambda one: one.rows.append(np.zeros(1)),
+        lambda one: one.table.pop("a"),
+    ],
+)
+def test_what_refers_to_other_parts_of_what_is_named(change: Callable[[Any], object]) -> None:
+    found, fresh = Refers(), Refers()
+    for one in (found, fresh):
+        note_start(one)
+    change(found)
+    put_state(fresh, take_state(found))
+    assert fresh.part.flags.writeable == found.part.flags.writeable
+    assert fresh.write() == found.write()
+
+
+def test_a_helper_that_refers_to_another_part_is_refused() -> None:
+    found = Refers()
+    note_start(found)
+    found.helper.array = found.table["a"]
+    with pytest.raises(SimulationError, match=r"^Refers: self\.helper is a Helper, which cannot be put back"):
+        take_state(found)
+
+
+def tangled(rng: random.Random) -> Any:
+    """Return an object whose attributes have arrays, views, lists and dicts in common."""
+    pool: list[Any] = [np.zeros(n) for n in (2, 4, 5)]
+    kinds: list[Callable[[Any], Any]] = [list, tuple, deque, lambda items: dict(zip("xyz", items, strict=False))]
+    for make in rng.choices(kinds, k=4):
+        pool += [make(rng.choices(pool, k=2)), rng.choice(pool[:3])[rng.choice([np.s_[1:], np.s_[:2], np.s_[:]])]]
+    found = Plain()
+    vars(found).update({name: rng.choice(pool) for name in "abcd"})
+    return found
+
+
+def change(found: Any, rng: random.Random) -> None:
+    """Change something in an object's attributes, or let one refer to something else that is there."""
+    parts = [value for name in "abcd" for _, value in with_paths(vars(found)[name], name, set())]
+    arrays = [part for part in parts if isinstance(part, np.ndarray)] or [np.zeros(2)]
+    array, lists = rng.choice(arrays), [part for part in parts if isinstance(part, list | deque)] or [[0, 1]]
+    changed = rng.choice(lists)
+    match rng.randrange(6):
+        case 0:
+            array[rng.randrange(array.size)] += 1
+        case 1:
+            vars(found)[rng.choice("abcd")] = rng.choice(parts)
+        case 2:
+            vars(found)[rng.choice("abcd")] = array[: rng.choice([1, None])]
+        case 3:
+            changed.append(rng.choice([array, np.zeros(3)]))
+        case 4:
+            changed.reverse()
+        case 5:
+            vars(found)[rng.choice("abcd")] = array.copy()
+
+
+def test_what_is_in_several_attributes_stays_one() -> None:
+    """A tangled object goes on as one that was never stopped, whatever it has in common, or is refused."""
+    refused = 0
+    for seed in range(30):
+        found, fresh = tangled(random.Random(seed)), tangled(random.Random(seed))
+        for one in (found, fresh):
+            note_start(one)
+        rng = random.Random(seed)
+        for _ in range(rng.randrange(5)):
+            change(found, rng)
+        try:
+            put_state(fresh, take_state(found))
+        except SimulationError:
+            refused += 1
+            continue
+        Same(found, fresh)
+        for one in (found, fresh):
+            rng = random.Random(seed + 1)
+            for _ in range(4):
+                change(one, rng)
+        Same(found, fresh)
+    assert refused < 10
+
+
+class Alike:
+    """Arrays with the same numbers, and views of them."""
+
+    def __init__(self) -> None:
+        self.one, self.two, self.three = np.zeros(4), np.zeros(4), np.zeros(2)
+        self.parts = [self.one[2:], self.three, np.zeros(2)]
+        self.more, self.last = self.three[:1], self.parts[2][:1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.one.__setitem__(0, 1),
+        lambda found: setattr(found, "two", found.one),
+        lambda found: setattr(found, "two", found.one[:]),
+        lambda found: setattr(found, "more", np.zeros(1)),
+        lambda found: setattr(found, "more", found.three[1:]),
+        lambda found: setattr(found, "three", found.parts[0]),
+    ],
+)
+def test_arrays_that_have_the_same_numbers(change: Callable[[Any], object]) -> None:
+    found, fresh = Alike(), Alike()
+    for one in (found, fresh):
+        note_start(one)
+    change(found)
+    put_state(fresh, take_state(found))
+    Same(found, fresh)
+
+
+def test_an_array_that_has_not_changed_and_overlaps_with_one_that_has_is_refused() -> None:
+    found, whole = Plain(), np.zeros(5)
+    vars(found).update(one=whole[:3], two=whole[2:])
+    note_start(found)
+    whole[0] = 1
+    with pytest.raises(SimulationError, match=r"^Plain: self\.two overlaps with one, and neither"):
+        take_state(found)
+
+
+class Helps:
+    """A helper, and attributes that refer to parts of it, or share with it what may change, but does not."""
+
+    def __init__(self) -> None:
+        self.helper, self.rows = Helper([np.zeros(2), np.zeros(2)]), [[0], [0]]
+        self.first, self.row = self.helper.array[0], self.rows[0]
+        self.second = Helper(self.rows[1])
+
+
+def test_a_helper_that_has_not_changed_is_referred_to() -> None:
+    found, fresh = Helps(), Helps()
+    for one in (found, fresh):
+        note_start(one)
+    found.first = found.helper.array[1]
+    found.rows.append([1])
+    put_state(fresh, take_state(found))
+    assert fresh.first is fresh.helper.array[1]
+    assert fresh.row is fresh.rows[0]
+    assert fresh.second.array is fresh.rows[1]
+    assert fresh.rows == [[0], [0], [1]]

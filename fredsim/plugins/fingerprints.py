@@ -14,6 +14,7 @@ import decimal
 import functools
 import hashlib
 import io
+import itertools
 import mmap
 import random
 import sys
@@ -21,6 +22,7 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
@@ -41,6 +43,7 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import LIBRARIES
+from fredsim.plugins.packing import MAPPINGS
 from fredsim.plugins.state_arrays import span
 
 __all__ = [
@@ -53,11 +56,13 @@ __all__ = [
     "in_python",
     "is_installed",
     "is_opaque",
+    "is_users_object",
     "kept_by_modules",
     "kept_elsewhere",
     "modules_of",
     "slots_of",
     "users_modules",
+    "with_paths",
 ]
 
 #: CPython's flag of classes that are written in Python; others have members that are no slots.
@@ -76,34 +81,55 @@ OF_CLASSES = {
     "__static_attributes__", "__weakref__",
 }  # fmt: skip
 
+_looks = itertools.count()  # at files that do not tell how far they have been read
+
 
 class Known:
-    """Values that are looked after elsewhere: wherever a fingerprint meets them, or memory of theirs, it passes on."""
+    """Values that are looked after elsewhere: where a fingerprint meets them, or memory of theirs, it says which."""
 
-    def __init__(self, owner: Any, values: Iterable[Any] = ()) -> None:
-        """Know an object itself, and all that is in `values`."""
+    def __init__(self, owner: Any, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Know an object itself, and all that is in `values`, by name."""
         walk = _Walk(None, contents=False)
         walk.met[id(owner)] = 0
-        for value in values:
-            walk.add(value)
         self._walk = walk  # keeps what it met alive, so that ids stay unique
-        self._spans = [span(array) for array in walk.arrays if array.size and array.flags.forc]
+        self._paths = {id(owner): ""}
+        self._arrays: list[tuple[str, NDArray[Any]]] = []  # which get their content back in place
+        met = set[int]()
+        for name, value in sorted(values.items(), key=itemgetter(0)):
+            for path, part in with_paths(value, name, met):
+                before = len(walk.arrays)
+                self._paths |= dict.fromkeys(map(id, walk.parts_of(part)), path)
+                self._arrays += [(path, array) for array in walk.arrays[before:] if array.size and array.flags.forc]
+        self._spans = [(*span(array), path) for path, array in self._arrays]
 
-    def holds(self, value: Any) -> bool:
-        """Return whether a value is one of these, is in one of them, or is an array within the memory of one."""
-        if id(value) in self._walk.met:
-            return True
-        if not isinstance(value, np.ndarray) or not value.size:
-            return False
-        begin, end = span(value)
-        return any(first <= begin and end <= last for first, last in self._spans)
+    def place_of(self, value: Any) -> str | None:
+        """Return which of these a value is, or is in, or which part of the memory of one; None if it is none.
 
-    def unknown(self, array: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return an array's bytes, of which those in the memory of these are 0."""
+        Two arrays of one path are told apart if one could not be put back in the memory of the other.
+        """
+        path = self._paths.get(id(value))
+        if not isinstance(value, np.ndarray):
+            return path
+        if path is not None and not value.flags.forc:  # it is made anew when it is put back
+            return None
+        if path is None:
+            begin, end = span(value)
+            within = (f"{p} {begin - a} {value.flags.writeable}" for a, b, p in self._spans if a <= begin < end <= b)
+            path = next(within, None)
+        return path and f"{path} {_form_of(value)}"
+
+    def within(self, array: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
+        """Return the contiguous arrays of these, each with its path, that are in the memory of an array."""
+        return [(path, other) for path, other in self._arrays if np.may_share_memory(array, other)]
+
+    def unknown(self, array: NDArray[Any]) -> tuple[str, NDArray[np.uint8]]:
+        """Return which of these are in the memory of an array, and its bytes, of which theirs are 0."""
         content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        known = [other for other in self._walk.arrays if np.may_share_memory(array, other)]
-        if not known:
-            return content
+        inside = self.within(array)
+        if not inside:
+            return "", content
+        known, begin = [other for _, other in inside], span(array)[0]
+        where = [f"{path} {span(other)[0] - begin} {_form_of(other)}" for path, other in inside]
         spans = [span(one) for one in (array, *known)]
         first = min(begin for begin, _ in spans)
         marks = np.zeros(max(end for _, end in spans) - first, bool)
@@ -114,7 +140,51 @@ class Known:
 
         for one in known:
             marks_of(one)[...] = True
-        return np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
+        return " ".join(where), np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
+
+
+def with_paths(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what is in containers and users' objects within a value, with the path to it, and then these.
+
+    What is in several places is yielded once, and what was `met` not at all.
+    """
+    left = [(path, value, False)]
+    while left:
+        path, value, entered = left.pop()
+        if entered:
+            yield path, value
+        elif type(value) not in PLAIN and id(value) not in met:
+            met.add(id(value))
+            left.append((path, value, True))
+            left += [(f"{path}.{step}", part, False) for step, part in reversed(_parts(value))]
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """Return what is in a container or an object of a user's, each with the last step of its path."""
+    if type(value) in MAPPINGS.values():
+        return [(repr(key if type(key) in PLAIN else i), part) for i, (key, part) in enumerate(list(value.items()))]
+    if type(value) in {list, tuple, deque}:
+        return [(str(i), part) for i, part in enumerate(list(value))]
+    if is_users_object(value):
+        with suppress(Exception):  # it may refuse to be looked at
+            return _attributes_in(value)
+    return []
+
+
+def _attributes_in(value: Any) -> list[tuple[str, Any]]:
+    """Return what is in the attributes and the slots of an object, by name."""
+    names = [name for name in slots_of(type(value)) if hasattr(value, name)]
+    return [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]
+
+
+def is_users_object(value: Any) -> bool:
+    """Return whether a value is an object of a user's class."""
+    return type(value) is not ModuleType and is_users(sys.modules.get(type(value).__module__))
+
+
+def _form_of(array: NDArray[Any]) -> str:
+    """Return an array's type and shape, and its order in memory, which sums may depend on."""
+    return f"{array.dtype.str} {array.shape} {array.strides}"
 
 
 def fingerprint(value: Any, known: Known | None = None) -> str:
@@ -290,13 +360,13 @@ def _named_by(function: FunctionType) -> Iterator[str]:
 
 
 def _place_in(file: Any) -> str:
-    """Return how far a file has been read; "" if it is only written, such as a log."""
-    if file.closed or not file.readable() or file.writable():
+    """Return how far a file has been read, another text each time if it does not tell; "" if it is only written."""
+    if file.closed or not file.readable() or file.writable():  # such as a log
         return ""
     try:
         return str(file.tell())
-    except OSError:  # a loop goes through its lines
-        return f"line {file.buffer.tell()}"
+    except OSError:  # a loop or `next` goes through its lines, of which many are read from the disk at once
+        return f"look {next(_looks)}"
 
 
 class _Walk:
@@ -317,8 +387,8 @@ class _Walk:
         if kind in PLAIN:
             self._say(hex(value) if kind is int else repr(value))  # of any length
             return
-        if self._known is not None and self._known.holds(value):
-            self._say("known")
+        if self._known is not None and (place := self._known.place_of(value)) is not None:
+            self._say(f"known {place}")
             return
         if id(value) in self.met:
             self._say(f"again {self.met[id(value)]}")
@@ -404,7 +474,7 @@ class _Walk:
                 self._all(item for pair in list(value.items()) for item in pair)
                 self.add(value.default_factory if isinstance(value, defaultdict) else None)
             case list() | tuple() | deque():
-                self._all(list(value))
+                self._all([*value, getattr(value, "maxlen", None)])
             case set() | frozenset():
                 self._all(sorted(fingerprint(item, self._known) for item in value))
             case bytearray() | memoryview():
@@ -448,12 +518,13 @@ class _Walk:
 
     def _add_array(self, array: NDArray[Any]) -> None:
         self.arrays.append(array)
-        self._say(f"{array.dtype.str} {array.shape} {array.flags.writeable}")
+        self._say(f"{_form_of(array)} {array.flags.writeable}")
         if array.dtype.hasobject:
             self.add(array.tolist())
         elif self._contents and array.size:
             known = self._known
-            content = np.ascontiguousarray(array) if known is None else known.unknown(array)
+            where, content = ("", np.ascontiguousarray(array)) if known is None else known.unknown(array)
+            self._say(where)
             self.digest.update(content.view(np.uint8).data)
 
     def _add_function(self, function: FunctionType) -> None:
@@ -469,19 +540,19 @@ class _Walk:
         self._say(f"{cls.__module__}.{cls.__qualname__}")
         if is_users(sys.modules.get(cls.__module__)):
             opaque = self.opaque  # what a class holds is no part of its objects
-            for name, value in attributes_of(cls):
-                self._say(name)
-                self.add(value)
+            self._add_named(attributes_of(cls))
             self.opaque = opaque
 
     def _add_attributes(self, value: Any) -> None:
         kind = type(value)
-        names = [name for name in slots_of(kind) if hasattr(value, name)]
-        for name, part in [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]:
-            self._say(name)
-            self.add(part)
+        self._add_named(_attributes_in(value))
         if self._contents and kind.__flags__ & HEAP_TYPE:  # a helper class of the user's may count, too
             self._all(base for base in kind.__mro__[:-1] if is_users(sys.modules.get(base.__module__)))
+
+    def _add_named(self, values: Iterable[tuple[str, Any]]) -> None:
+        for name, value in values:
+            self._say(name)
+            self.add(value)
 
     def _add_array_of_library(self, value: Any) -> None:
         """Go through an object of PyTorch's, pandas' or another library's that can be read as an array."""

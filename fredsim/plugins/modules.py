@@ -328,7 +328,7 @@ def _why_not_imported(name: str, error: BaseException) -> str:
     """Return why a module cannot be imported: where it was looked up, or the line at which it fails."""
     what = error.msg if isinstance(error, SyntaxError) else message_of(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
-    absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
+    absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
     if absent:  # the module itself is missing, not one that it imports in turn
         where = f"{said}); it is looked up from {', '.join(map(str, search_folders()))}, and where Python looks"
         allow = option("allow-code", "True")

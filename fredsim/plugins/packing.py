@@ -12,6 +12,7 @@ import json
 from bisect import bisect
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ class Packer:
         self._paths: dict[int, str] = {}  # by object id: the path at which the object was found first
         self._alive: list[Any] = []  # references to these objects, so that their ids stay unique
         self._arrays: list[PackedArray] = []
+        self._whole: list[tuple[int, int, str]] = []  # the memory and the paths of arrays that `refer` has got
+
+    def refer(self, value: Any, path: str) -> None:
+        """Let what is packed from now on refer to a value that is there after the start, at a path, as it is now."""
+        if type(value) in {tuple, frozenset} or id(value) in self._paths:
+            return
+        self._paths[id(value)] = path
+        self._alive.append(value)
+        if type(value) is np.ndarray and value.size and value.flags.forc:
+            self._whole.append((*span(value), path))
 
     def pack(self, value: Any, path: str, *, exact: bool) -> Packed:
         """Return a value in a form for JSON; `path` is its dotted name. Raises CannotPack if that is not possible.
@@ -136,8 +147,15 @@ class Packer:
         """Add the arrays to the state; of a view of another array, only note which part of that array it is."""
         whole: PackedArray | None = None
         for entry in sorted(self._arrays, key=lambda entry: (entry.begin, -entry.end, not entry.dense)):
-            if entry.array.size and whole is not None and entry.begin < whole.end:
-                self._pack_view(entry, whole)
+            beside = whole if entry.array.size and whole is not None and entry.begin < whole.end else None
+            if entry.exact and (beside is None or entry.end > beside.end):
+                within = ((begin, path) for begin, end, path in self._whole if begin <= entry.begin < entry.end <= end)
+                if there := next(within, None):
+                    self._pack_view(entry, {"there": there[1]}, there[0])
+                    continue
+            if beside is not None:
+                self._check_view(entry, beside)
+                self._pack_view(entry, beside.packed, beside.begin)
                 continue
             if entry.exact and not entry.dense:
                 raise CannotPack(
@@ -150,27 +168,40 @@ class Packer:
             entry.packed |= {"array": f"{entry.path}.array", **more} if any(more.values()) else {}
             self.state[entry.packed["array"]] = as_state(entry.array.T if more["columns"] else entry.array)
 
-    def _pack_view(self, entry: PackedArray, whole: PackedArray) -> None:
+    def _check_view(self, entry: PackedArray, whole: PackedArray) -> None:
+        """Raise CannotPack if an array that overlaps with another one could not be restored as a view of it."""
         if entry.end > whole.end or not whole.dense:
             what = f"overlaps with {whole.path}, and neither is a part of the other; keep a copy"
             raise CannotPack(entry.path, what)
         if whole.exact and not entry.exact:  # what refers to the named part would keep other memory than the whole
             named = entry.path.partition(".")[0]
             raise CannotPack(whole.path, f"has the memory of self.{named} and more, and changes; name it, too")
+
+    def _pack_view(self, entry: PackedArray, whole: Packed, begin: int) -> None:
+        """Note which part an array is of another one, whose memory begins at an address."""
         array = entry.array
-        offset = array.ctypes.data - whole.begin
         entry.packed.clear()
-        entry.packed["view"] = [whole.packed, offset, array.shape, array.strides, array.dtype.str]
+        entry.packed["view"] = [whole, array.ctypes.data - begin, array.shape, array.strides, array.dtype.str]
         entry.packed["fixed"] = not array.flags.writeable
 
 
 class Unpacker:
     """Restores the values of a state. It reuses existing objects if possible, because others may refer to them."""
 
-    def __init__(self, state: State, existing: Mapping[str, Any], restore_part: Callable[[Any, str], None]) -> None:
-        """Take a state and the existing attributes, by name; `restore_part` restores part of the state in an object."""
+    def __init__(
+        self,
+        state: State,
+        existing: Mapping[str, Any],
+        restore_part: Callable[[Any, str], None],
+        there: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Take a state and the existing attributes, by name; `restore_part` restores part of the state in an object.
+
+        `there` has what the state refers to and does not hold, by path: see `Packer.refer`.
+        """
         self._state = state
         self._existing = existing
+        self._there = there
         self._restore_part = restore_part
         self._unpacked_attributes: dict[str, Any] = {}
         self._unpacked: dict[str, Any] = {}  # the values restored so far, by path
@@ -195,6 +226,8 @@ class Unpacker:
         kind, inside = next(iter(packed.items()))
         match kind:
             case "same":
+                if inside in self._there:
+                    return self._there[inside]
                 if inside not in self._unpacked:
                     self.unpack(inside.partition(".")[0])
                 return self._unpacked[inside]
@@ -207,11 +240,9 @@ class Unpacker:
                 made = self._array(existing, inside, packed.get("columns", False))
             case "view":
                 whole, offset, shape, strides, dtype = inside
-                at = whole["array"]
-                memory = self._unpacked.get(at)
-                if memory is None:
-                    memory = self._unpack_value(self._existing_at(at), whole, at)
-                made = np.ndarray(shape, numeric(dtype), memory.T if whole.get("columns") else memory, offset, strides)
+                memory = self._memory(whole)
+                rows = memory if memory.flags.c_contiguous else memory.T
+                made = np.ndarray(shape, numeric(dtype), rows, offset, strides)
             case "generator":
                 plain = type(existing) is np.random.Generator
                 bits = self._unpack_value(existing.bit_generator if plain else None, inside, f"{path}.bits")
@@ -272,6 +303,17 @@ class Unpacker:
                 existing, packed = items[int(step)] if int(step) < len(items) else None, inside[int(step)]
         return existing
 
+    def _memory(self, whole: Packed) -> NDArray[Any]:
+        """Return the array that a packed view is of."""
+        if "there" in whole:
+            found: NDArray[Any] = self._there[whole["there"]]
+            return found
+        at = whole["array"]
+        if at not in self._unpacked:
+            self._unpacked[at] = self._unpack_value(self._existing_at(at), whole, at)
+        memory: NDArray[Any] = self._unpacked[at]
+        return memory
+
     def _array(self, existing: Any, path: str, columns: bool) -> Any:
         if path in self._unpacked:  # already made, for a view of it
             return self._unpacked[path]
@@ -301,7 +343,7 @@ class Unpacker:
         return np.random.SeedSequence(**state)
 
     def _mapping(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
-        known = existing if isinstance(existing, MAPPINGS[kind]) else {}
+        known = existing if isinstance(existing, MAPPINGS[kind]) and id(existing) not in self._used else {}
         made: Any = existing if type(existing) is MAPPINGS[kind] and self._claim(existing) else MAPPINGS[kind]()
         self._unpacked[path] = made
         items = []
@@ -318,7 +360,8 @@ class Unpacker:
 
     def _sequence(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
         inside, limit = packed[kind], packed.get("maxlen")
-        known = list(existing) if isinstance(existing, list | tuple | deque) else []
+        fresh = isinstance(existing, list | tuple | deque) and id(existing) not in self._used
+        known = list(existing) if fresh else []  # else it has what was restored elsewhere
         known = [*known, *[None] * len(inside)][: len(inside)]
         makes: Any = SEQUENCES[kind]
         if kind in {"tuple", "frozenset"}:

@@ -54,9 +54,11 @@ class PackedArray:
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two values are of one type and the same: arrays in shape and bytes, other values in their repr."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
         return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
-    return type(one) is type(other) and repr(one) == repr(other)
+    return repr(one) == repr(other)
 
 
 _BY_REFERENCE = ContextVar("by_reference", default=False)

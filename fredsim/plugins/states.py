@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Collection, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
@@ -30,11 +31,14 @@ from fredsim.plugins.fingerprints import (
     imported_since,
     in_python,
     is_opaque,
+    is_users_object,
     kept_elsewhere,
     modules_of,
     slots_of,
+    with_paths,
 )
 from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
+from fredsim.plugins.sharing import Shared, overlapping, shared
 
 __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_state", "take_state"]
 
@@ -149,11 +153,13 @@ def _attributes(found: Any) -> dict[str, Any]:
 class Start:
     """What an object of a user's class was when it had been started: fingerprints, by name.
 
-    `attributes` are those that `state_names` does not name; `elsewhere` is what its class keeps outside its objects, in
-    itself and in these `modules`; `loaded` names all modules that were there.
+    `attributes` are those that `state_names` does not name, and `shared` is what these have in common; `elsewhere` is
+    what its class keeps outside its objects, in itself and in these `modules`; `loaded` names all modules that were
+    there.
     """
 
     attributes: Mapping[str, str]
+    shared: Shared
     elsewhere: Mapping[str, str]
     modules: Sequence[ModuleType]
     loaded: Collection[str]
@@ -171,7 +177,9 @@ def note_start(found: Any) -> None:
     if _is_compared(type(found)):
         modules = modules_of(found)
         elsewhere = _kept_elsewhere(found, modules)
-        _starts[id(found)] = Start(_fingerprints(found), elsewhere, modules, frozenset(sys.modules))
+        attributes, known = _compared(found)
+        prints = {name: fingerprint(value, known) for name, value in attributes.items()}
+        _starts[id(found)] = Start(prints, shared(attributes, known), elsewhere, modules, frozenset(sys.modules))
         try:
             weakref.finalize(found, _starts.pop, id(found), None)
         except TypeError:  # its class has slots, and none for this
@@ -183,19 +191,16 @@ def _is_compared(kind: type) -> bool:
     return bool(user_classes(kind)) and not _has_own("take_state", kind)
 
 
-def _fingerprints(found: Any) -> dict[str, str]:
-    """Return the fingerprints of an object's attributes that `state_names` does not name."""
+def _compared(found: Any) -> tuple[dict[str, Any], Known]:
+    """Return an object's attributes that `state_names` does not name, and what it does name."""
     named, attributes = _state_names(type(found)), _attributes(found)
-    known = Known(found, [attributes[name] for name in named if name in attributes])
-    return {
-        name: fingerprint(value, known)
-        for name, value in attributes.items()
-        if name not in named and not _belongs_to_fredsim(value)
-    }
+    known = Known(found, {name: attributes[name] for name in named if name in attributes})
+    others = {n: v for n, v in attributes.items() if n not in named and not _belongs_to_fredsim(v)}
+    return others, known
 
 
 def _kept_elsewhere(found: Any, modules: Sequence[ModuleType]) -> dict[str, str]:
-    return kept_elsewhere(found, modules, Known(found, _attributes(found).values()))
+    return kept_elsewhere(found, modules, Known(found, _attributes(found)))
 
 
 def _implied_state(found: Any) -> tuple[list[str], list[str]]:
@@ -204,20 +209,28 @@ def _implied_state(found: Any) -> tuple[list[str], list[str]]:
     These are the attributes that have changed since the start, or that cannot be compared. Raises CannotPack if
     something has changed that is no attribute of the object.
     """
-    start, now, declared = _starts.get(id(found)), _fingerprints(found), declares_state(found)
+    start, declared = _starts.get(id(found)), declares_state(found)
+    attributes, known = _compared(found)
     if start is None:
-        return [] if declared else sorted(now), []
+        return [] if declared else sorted(attributes), []
     if changed := changed_names(start.elsewhere, _kept_elsewhere(found, start.modules)):
         raise CannotPack("", f"changes {changed[0]}, which is not in the object, and would be lost; keep it in self")
     if late := imported_since(start.loaded):
         what = f"imports {late[0]} during the run, so that what it was before is not known, and would be lost"
         raise CannotPack("", f"{what}; import it at the top of the module")
-    kept = [
+    now = {name: fingerprint(value, known) for name, value in attributes.items()}
+    kept = {
         name
-        for name, value in sorted(now.items())
+        for name, value in now.items()
         if value != start.attributes.get(name) or (is_opaque(value) and not declared)
-    ]
-    return kept, sorted(start.attributes.keys() - _attributes(found).keys())
+    }
+    common = shared(attributes, known)
+    for which in sorted(common.keys() ^ start.shared.keys()):
+        pair = common[which] if which in common else start.shared[which]
+        if kept.isdisjoint(pair):  # either one may refer to the other again, unless it cannot be put back
+            kept.add(min(pair, key=lambda name: is_users_object(attributes[name])))
+    kept |= overlapping(attributes, kept, known)
+    return sorted(kept), sorted(start.attributes.keys() - _attributes(found).keys())
 
 
 def _belongs_to_fredsim(value: Any) -> bool:
@@ -268,6 +281,9 @@ def _take_attributes(found: Any) -> State:
             raise CannotPack("", f"has an attribute named {odd[0]!r}, which cannot be put back; keep it in a dict")
         existing = {name: getattr(found, name) for name in named if _has(found, name)}
         packed = {name: packer.pack(value, name, exact=False) for name, value in existing.items()}
+        if id(found) in _starts:
+            for path, value in _unchanged(found, {*unnamed}):
+                packer.refer(value, path)
         packed |= {name: packer.pack(getattr(found, name), name, exact=True) for name in unnamed}
         return packer.finish(packed) | ({GONE: json.dumps(gone)} if gone else {})
     except CannotPack as error:
@@ -279,22 +295,35 @@ def _take_attributes(found: Any) -> State:
         ) from None
 
 
+def _unchanged(found: Any, changed: Collection[str]) -> list[tuple[str, Any]]:
+    """Return what is in the attributes that are neither named nor `changed`, each with its path."""
+    attributes, _ = _compared(found)
+    return [
+        entry
+        for name, value in sorted(attributes.items(), key=itemgetter(0))
+        if name not in changed
+        for entry in with_paths(value, name, set())
+    ]
+
+
 def _put_attributes(found: Any, state: State) -> None:
     """Restore an object's attributes from a state."""
     named = _state_names(type(found))
     existing = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
     names = dict.fromkeys(named)
+    there: dict[str, Any] = {}
     if _is_compared(type(found)):
         for name in json.loads(state.get(GONE, "[]")):
             object.__delattr__(found, name)
         names |= dict.fromkeys(name.partition(".")[0] for name in state if name != GONE)
+        there = dict(_unchanged(found, names))
 
     def restore_part(part: Any, path: str) -> None:
         if part is None:
             raise SimulationError(f"{path} is in the state, but does not exist after the start; create it in init")
         put_state(part, part_of(state, path))
 
-    unpacker = Unpacker(state, existing, restore_part)
+    unpacker = Unpacker(state, existing, restore_part, there)
     for name in names:
         if name in state:
             object.__setattr__(found, name, unpacker.unpack(name))
