@@ -27,7 +27,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 
 __all__ = ["Clock"]
 

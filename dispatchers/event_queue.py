@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 
 __all__ = ["EventQueue"]
 

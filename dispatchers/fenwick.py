@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 
 __all__ = ["Fenwick"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.durations import NEVER, TaskDurations
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 
 __all__ = ["MergedArrivals"]
 

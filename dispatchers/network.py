@@ -16,7 +16,7 @@ import numpy as np
 
 from fredsim.dispatchers.durations import LAST, check_each, check_times
 from fredsim.hyper import HyperParameters, NonNegative, Positive
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 
 __all__ = ["Link", "Network", "ServerTime"]
 

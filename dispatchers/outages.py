@@ -25,7 +25,7 @@ from fredsim.dispatchers.durations import (
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 
 __all__ = ["OutageTimes", "Outages"]
 

@@ -22,7 +22,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.system.files import content_digest
 
 __all__ = ["Trace"]

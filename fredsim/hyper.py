@@ -14,7 +14,7 @@ from fredsim.errors import ConfigError, SimulationError, closest, flow, hint, ne
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 
 __all__ = [
     "REQUIRED",

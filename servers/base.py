@@ -32,7 +32,7 @@ from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.servers.schedules import Rate, rate_at
 
 __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"]

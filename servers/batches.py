@@ -8,7 +8,7 @@ import numpy as np
 
 from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 

@@ -26,7 +26,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import calling_line, said
 from fredsim.plugins.guarded import Guarded
-from fredsim.plugins.states import note_start
+from fredsim.plugins.state.states import note_start
 
 __all__ = [
     "check_initial_state",

@@ -16,8 +16,8 @@ from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State, Stateful, part_of, put_state, take_state
+from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.states import State, Stateful, part_of, put_state, take_state
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import check_initial_state, form_coefficients, is_shadow, make_shadow, no_attribute
 

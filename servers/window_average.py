@@ -23,7 +23,7 @@ from pydantic import model_validator
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
-from fredsim.plugins.states import State, part_of, put_state, take_state
+from fredsim.plugins.state.states import State, part_of, put_state, take_state
 from fredsim.servers.base import Array, Reply, Server
 
 __all__ = ["WindowAverage"]

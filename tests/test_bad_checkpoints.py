@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
-from fredsim.plugins.state_arrays import numeric
+from fredsim.plugins.state.state_arrays import numeric
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.checkpoint.format import json_with_digest
 from fredsim.runs.folder.results import Result

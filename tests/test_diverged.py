@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.paths.loop import Simulation
 from tests.conftest import checkpoints_every
 from tests.test_random_experiments import left_behind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fredsim.errors import SimulationError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.states import note_start, put_state, take_state
+from fredsim.plugins.state.states import note_start, put_state, take_state
 from fredsim.servers import ASGD
 
 

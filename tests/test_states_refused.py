@@ -27,10 +27,10 @@ import pytest
 from fredsim.dispatchers.gates.bandwidth_aware import BandwidthAware
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
-from fredsim.plugins.fingerprints import fingerprint, is_opaque, kept_by_modules
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.seeding import seeded
-from fredsim.plugins.states import Stateful, declares_state, note_start, put_state, take_state
+from fredsim.plugins.state.fingerprints import fingerprint, is_opaque, kept_by_modules
+from fredsim.plugins.state.states import Stateful, declares_state, note_start, put_state, take_state
 from fredsim.servers import ASGD
 from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
 from tests.test_states import Plain, of

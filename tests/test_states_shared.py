@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.fingerprints import with_paths
-from fredsim.plugins.states import note_start, put_state, take_state
+from fredsim.plugins.state.fingerprints import with_paths
+from fredsim.plugins.state.states import note_start, put_state, take_state
 from tests.test_states import Plain, Same
 
 SIZE = 6

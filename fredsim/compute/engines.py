@@ -26,7 +26,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 
 __all__ = [
     "BackendOperations",

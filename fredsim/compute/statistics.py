@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.networks.running import Found, Running
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.states import State, Stateful, part_of
 
 __all__ = ["Statistics", "follow"]
 

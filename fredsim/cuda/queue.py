@@ -20,7 +20,7 @@ from fredsim.cuda.places import Places
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 
 __all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "WindowsExecutor", "process"]
 

@@ -15,8 +15,8 @@ from fredsim.errors import SimulationError
 from fredsim.native.updates import Gradients, Updates
 from fredsim.numerics.arrays import Array, Integers
 from fredsim.numerics.ops.draws import Keys
-from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State, part_of
+from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.states import State, part_of
 
 __all__ = ["TorchQueueExecutor"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from fredsim.plugins.fingerprints import PLAIN, attributes_of
+from fredsim.plugins.state.fingerprints import PLAIN, attributes_of
 
 __all__ = ["digest_of_code"]
 

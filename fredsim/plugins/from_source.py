@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
-from fredsim.plugins.fingerprints import is_installed
+from fredsim.plugins.state.fingerprints import is_installed
 
 __all__ = ["from_source"]
 

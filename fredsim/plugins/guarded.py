@@ -18,7 +18,7 @@ import numpy as np
 
 from fredsim.errors import DeviceMemoryError, FredsimError, SimulationError
 from fredsim.plugins.failures import described, is_interrupt, said, where_defined
-from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
+from fredsim.plugins.state.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
 __all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real"]
 

@@ -23,10 +23,10 @@ from typing import Any
 from fredsim.errors import ConfigError, nearest, needs, option, warn
 from fredsim.plugins.exits import note_own_code
 from fredsim.plugins.failures import failing, line_of, message_of
-from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.from_source import from_source
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.references import parts_of
+from fredsim.plugins.state.fingerprints import users_modules
 
 __all__ = [
     "allow_code",

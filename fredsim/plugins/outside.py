@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.fingerprints import changed_names, fingerprint, imported_since, kept_by_modules, users_modules
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.fingerprints import (
+    changed_names,
+    fingerprint,
+    imported_since,
+    kept_by_modules,
+    users_modules,
+)
+from fredsim.plugins.state.states import State, Stateful
 
 __all__ = ["Outside"]
 

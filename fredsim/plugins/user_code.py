@@ -16,9 +16,9 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 from fredsim.plugins.code_in_memory import digest_of_code
-from fredsim.plugins.fingerprints import is_users
 from fredsim.plugins.modules import has_file, imported_before
 from fredsim.plugins.references import module_named
+from fredsim.plugins.state.fingerprints import is_users
 
 __all__ = [
     "code_changes", "digest_changes", "digests_without_files", "named_modules", "named_objects", "user_code_digests",

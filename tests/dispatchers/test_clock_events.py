@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fredsim.dispatchers import Clock
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.schedule.guarded_clock import OwnClock
 from tests.plain_clock import NEVER, PlainClock, Row
 

@@ -20,7 +20,7 @@ import numpy as np
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, OutputError
 from fredsim.numerics import CONTRACT
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_metadata
 from fredsim.runs.checkpoint.tensors import map_arrays, tensor_chunks, tensor_type
 from fredsim.runs.folder.growing_files import FilePrefix

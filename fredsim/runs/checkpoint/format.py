@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import shown
-from fredsim.plugins.packing import State
+from fredsim.plugins.state.packing import State
 
 __all__ = [
     "FORMAT",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.plugins.state_arrays import numeric
+from fredsim.plugins.state.state_arrays import numeric
 from fredsim.system.files import CHUNK_BYTES, open_whole
 
 __all__ = ["map_arrays", "tensor_chunks", "tensor_type"]

@@ -23,8 +23,8 @@ from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import own_modules
 from fredsim.errors import SimulationError, warn
 from fredsim.plugins import modules
-from fredsim.plugins.fingerprints import fingerprint
 from fredsim.plugins.modules import folder_kept, has_file, imported_before
+from fredsim.plugins.state.fingerprints import fingerprint
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask, ended_early

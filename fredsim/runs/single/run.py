@@ -26,8 +26,8 @@ from fredsim.numerics.streams import Streams
 from fredsim.numerics.subnormals import check_subnormals
 from fredsim.plugins.modules import folder_kept, imported_anew
 from fredsim.plugins.outside import Outside
-from fredsim.plugins.state_arrays import by_reference
-from fredsim.plugins.states import State
+from fredsim.plugins.state.state_arrays import by_reference
+from fredsim.plugins.state.states import State
 from fredsim.plugins.user_code import named_objects
 from fredsim.runs.checkpoint.checkpoints import (
     NO_CHECKPOINTS,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.config.registry import own_modules
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import imported_anew
-from fredsim.plugins.state_arrays import same
+from fredsim.plugins.state.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer

@@ -23,8 +23,8 @@ from fredsim.config.registry import code_digests
 from fredsim.config.resolution import LENGTHS
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
-from fredsim.plugins.state_arrays import same
-from fredsim.plugins.states import State
+from fredsim.plugins.state.state_arrays import same
+from fredsim.plugins.state.states import State
 from fredsim.plugins.user_code import code_changes
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.folder.results import Result

@@ -22,7 +22,7 @@ from fredsim.config.shipped import shipped
 from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
-from fredsim.plugins.states import user_classes
+from fredsim.plugins.state.states import user_classes
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
 __all__ = ["ControlVariates"]

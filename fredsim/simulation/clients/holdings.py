@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
 from fredsim.numerics.arrays import Array
-from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.simulation.clients.stages import PipelineParams
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 

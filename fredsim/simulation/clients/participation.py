@@ -13,7 +13,7 @@ import numpy as np
 
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 
 __all__ = ["Participation"]
 

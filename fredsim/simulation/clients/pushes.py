@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.arrays import Array
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import PendingPush
 from fredsim.simulation.plugins.local_work import Tasks

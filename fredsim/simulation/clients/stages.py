@@ -26,7 +26,7 @@ from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
 __all__ = ["PipelineParams", "StagePlan"]

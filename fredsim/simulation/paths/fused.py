@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.verdicts import ALLOWED, DIVERGED, UNDECIDED
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.clients.passes_ahead import PassesAhead
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import GradientExecutor, HandExecutor
 from fredsim.compute.storage import Limits
 from fredsim.numerics.arrays import Array, Integers
-from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State
+from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
 from fredsim.simulation.paths.pace import SLICE
 from fredsim.simulation.paths.stretches import Processed, Stretches

@@ -18,7 +18,7 @@ from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.loop import Parts

@@ -29,7 +29,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.outside import Outside
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.clients.stages import StagePlan

@@ -22,7 +22,7 @@ from fredsim.compute.storage import Limits
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import norm
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.local_work import LocalWork

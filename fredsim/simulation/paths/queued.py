@@ -12,7 +12,7 @@ import numpy as np
 from fredsim.compute.engines import QueueExecutor
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.paths.stretches import Processed, Stretches
 from fredsim.simulation.schedule.schedule import assign_places, split_windows

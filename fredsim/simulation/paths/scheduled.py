@@ -11,7 +11,7 @@ import numpy as np
 
 from fredsim.dispatchers.base import Order
 from fredsim.errors import ConfigError
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Parts, Simulation
 from fredsim.simulation.paths.pace import SLICE

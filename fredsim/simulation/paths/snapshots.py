@@ -18,7 +18,7 @@ import numpy as np
 from fredsim.dispatchers.local_steps import TaskSteps
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import Array, Integers
-from fredsim.plugins.states import Stateful
+from fredsim.plugins.state.states import Stateful
 from fredsim.simulation.clients.control_variates import ControlVariates
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import Message, Outbox, PendingPush

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.arrays import Array, Integers
-from fredsim.plugins.states import State
+from fredsim.plugins.state.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
 from fredsim.simulation.schedule.schedule import Schedule
 

@@ -23,7 +23,7 @@ from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import MOST_COUNTED, Guarded, is_integer
-from fredsim.plugins.states import State, Stateful, take_state
+from fredsim.plugins.state.states import State, Stateful, take_state
 from fredsim.simulation.plugins.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate", "GuardedOptimizer", "checked_array"]

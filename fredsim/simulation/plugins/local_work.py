@@ -25,7 +25,7 @@ from fredsim.numerics.oracle import norm, tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 from fredsim.optimizers import Optimizer
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
 from fredsim.simulation.plugins.client_work import ClientWork, Form

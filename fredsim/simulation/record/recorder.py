@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.oracle import mean64, tree_sum
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 from fredsim.system.csv_files import LARGEST_INTEGER
 
 __all__ = ["MEASURED", "METRICS", "TEST", "ClientCounts", "Kind", "Recorder", "Row", "histogram_text"]

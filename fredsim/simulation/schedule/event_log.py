@@ -12,7 +12,7 @@ import numpy as np
 
 from fredsim.dispatchers.base import DONE, STAGES, earlier_arrivals
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 from fredsim.simulation.schedule.schedule import Schedule
 
 __all__ = ["EVENTS", "EventLog", "EventSink"]

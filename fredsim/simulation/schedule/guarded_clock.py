@@ -23,7 +23,7 @@ from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded, is_real
-from fredsim.plugins.states import State, part_of, put_state, take_state
+from fredsim.plugins.state.states import State, part_of, put_state, take_state
 from fredsim.simulation.plugins.guarded_plugins import OWN_CHOICES, GuardedDispatcher
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
 

@@ -15,7 +15,7 @@ import numpy as np
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.state.states import State, Stateful
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.plugins.state_arrays import PackedArray, as_state, numeric, span
+from fredsim.plugins.state.state_arrays import PackedArray, as_state, numeric, span
 
 __all__ = ["CannotPack", "Packer", "State", "Unpacker"]
 

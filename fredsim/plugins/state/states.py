@@ -4,8 +4,8 @@ A class says which of its attributes change from event to event by naming them i
 fredsim's classes (`Stateful`) and for users'. Or it has its own `take_state` and `put_state`. Of a user's class without
 the latter, every attribute is compared with what it was after the start, and so is what the class keeps elsewhere, in
 itself and in its modules. What has changed is state, too, provided that it can be restored exactly as it was: with the
-same types, the same memory layout, and shared if it was shared. What cannot is refused (fredsim.plugins.packing says
-which can).
+same types, the same memory layout, and shared if it was shared. What cannot is refused: fredsim.plugins.state.packing
+says which can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from fredsim.errors import SimulationError
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.fingerprints import (
+from fredsim.plugins.state.fingerprints import (
     Known,
     changed_names,
     fingerprint,
@@ -37,8 +37,8 @@ from fredsim.plugins.fingerprints import (
     slots_of,
     with_paths,
 )
-from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
-from fredsim.plugins.sharing import Shared, overlapping, shared
+from fredsim.plugins.state.packing import CannotPack, Packer, State, Unpacker
+from fredsim.plugins.state.sharing import Shared, overlapping, shared
 
 __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_state", "take_state"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.plugins.fingerprints import Known, is_users_object, with_paths
-from fredsim.plugins.packing import MAPPINGS
-from fredsim.plugins.state_arrays import span
+from fredsim.plugins.state.fingerprints import Known, is_users_object, with_paths
+from fredsim.plugins.state.packing import MAPPINGS
+from fredsim.plugins.state.state_arrays import span
 
 __all__ = ["Shared", "overlapping", "shared"]
 

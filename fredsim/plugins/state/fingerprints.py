@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import LIBRARIES
-from fredsim.plugins.packing import MAPPINGS
-from fredsim.plugins.state_arrays import span
+from fredsim.plugins.state.packing import MAPPINGS
+from fredsim.plugins.state.state_arrays import span
 
 __all__ = [
     "PLAIN",
