@@ -547,6 +547,9 @@ def test_a_configuration_with_other_words(place: Path, refused: Refused, command
     assert command("plot", "out", "-o", "a.svg")[0] == 0
     says = ("out/config.yaml:", "clients.sampling: is 'sometimes'; it must be 'sequential', 'iid' or 'shuffled'")
     refused("plot", "out", "--kind", "shards", "-o", "a.svg", says=says)
+    path.write_text(re.sub("count: [0-9]+", "count: many", path.read_text(encoding="utf-8")), encoding="utf-8")
+    seal(path.parent)
+    refused("plot", "out", "-o", "a.svg", says=("out/config.yaml:", "clients.count: is 'many'; it should be a valid"))
 
 
 def test_a_sweep_that_no_longer_asks_for_what_its_runs_have(place: Path, refused: Refused, command: Command) -> None:
