@@ -161,6 +161,19 @@ def test_a_run_writes_through_no_link(place: Path, small_yaml: Path, command: Co
     assert command("verify", "out")[0] == 0
 
 
+def test_a_link_that_comes_during_a_run(
+    place: Path, small_yaml: Path, own_server: Callable[..., str], command: Command
+) -> None:
+    """It is no file of the run, which keeps its results."""
+    del place
+    lines = "if not os.path.lexists('out/probe.csv'):\n    os.symlink(os.path.abspath(__file__), 'out/probe.csv')\n"
+    Path("own_linking.py").write_text(own_server(lines), encoding="utf-8")
+    words = ("server.name=own_linking:Plain", "backend=numpy", "iterations=5", "--quiet", "--out", "out")
+    assert command("run", small_yaml, *words)[0] == 0
+    assert Path("out/probe.csv").exists()
+    assert "probe.csv" not in fredsim.Result("out").summary["files"]
+
+
 def test_checkpoints_that_are_a_link(place: Path, small_yaml: Path, refused: Refused) -> None:
     """Files of the form of checkpoints are neither removed from where it leads to, nor written there."""
     del place
