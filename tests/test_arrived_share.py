@@ -26,6 +26,26 @@ def test_it_is_counted() -> None:
     assert share({"name": "weighted", "weights": [1.0e-9] * 39 + [1.0]}, 20) <= 2 / 40
 
 
+class First:
+    """Only client 0 ever arrives."""
+
+    def init(self, clients: int, streams: Any) -> None:
+        del clients, streams
+
+    def choose(self, step: int) -> int:
+        del step
+        return 0
+
+    def hold(self, client: int) -> None: ...
+
+    def release(self, client: int) -> None: ...
+
+
+def test_a_dispatcher_of_ones_own_is_not_asked() -> None:
+    """Of 40 equally likely clients, each of 2 events misses a client in 39 of 40 cases."""
+    assert share({"name": f"{__name__}:First"}, 2) == pytest.approx(1 - (39 / 40) ** 2)
+
+
 def test_a_clock_is_run_ahead() -> None:
     clock = {"name": "clock", "compute": {"seconds": 1.0}}
     assert [share(clock, count) for count in (1, 30, 50)] == [1 / 40, 30 / 40, 1]

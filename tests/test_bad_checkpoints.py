@@ -148,6 +148,9 @@ OTHERS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any], dict[str, Any]
         {}, lambda arrays, _: arrays.update({"server.own.params": arrays["server.own.params"].astype(np.float64)})
     ),
     "one too many": ({}, lambda arrays, _: arrays.update({"server.own.more": np.zeros(3)})),
+    "times of another type": (
+        {}, lambda arrays, _: arrays.update({"holdings.timestamps": arrays["holdings.timestamps"].astype(np.float64)})
+    ),
     "a version that is not there": ({}, lambda arrays, _: arrays["holdings.under_way"].fill(99)),
     "samples beyond the data": (HAND, lambda arrays, _: arrays["work.samples"].fill(10**6)),
     "samples before the data": (HAND, lambda arrays, _: arrays["work.samples"].fill(-1)),

@@ -30,6 +30,9 @@ def test_cells_of_a_row_that_is_cut_off_or_has_more(tmp_path: Path) -> None:
     assert read_cells(path) == [{"n": "1"}, {"n": "2", "extra": "x"}]
     path.write_bytes(b"")
     assert read_cells(path) == []
+    path.write_text('n,extra\n1,"x"y\n', encoding="utf-8")
+    with pytest.raises(OutputError, match=r"a\.csv: cannot be read \(.*expected after"):
+        read_cells(path)
 
 
 def test_words_that_look_like_no_value_are_texts(tmp_path: Path) -> None:

@@ -308,6 +308,21 @@ def test_a_summary_of_other_types(key: str, value: object, done: Path, refused: 
         refused(*words, "done", says=(f"done/summary.json: is damaged ({key} is {value}); run the experiment again",))
 
 
+def test_a_summary_that_no_run_writes(done: Path, refused: Refused) -> None:
+    summary = json.loads((done / "summary.json").read_bytes())
+    for change, says in (
+        ({"time": 1e10}, "time is 10000000000.0"),  # its nanoseconds have more than 64 bits
+        ({"metrics": {"top5": "x"}}, "metrics is {'top5': 'x'}"),
+        ({"measured_by": "<b>"}, "measured_by names '<b>'"),
+        ({"larger_is_better": ["profit", "<b>"]}, "larger_is_better names '<b>'"),
+    ):
+        (done / "summary.json").write_text(summary_text(summary | change), encoding="utf-8")
+        refused("plot", "done", says=(f"done/summary.json: is damaged ({says}); run the experiment again",))
+    del summary["test_error"]
+    (done / "summary.json").write_text(summary_text(summary), encoding="utf-8")
+    refused("plot", "done", says=("done/summary.json: is damaged (it has no test_error); run the experiment again",))
+
+
 def test_a_configuration_that_was_edited_is_not_run_over_the_results(
     done: Path, command: Command, refused: Refused
 ) -> None:

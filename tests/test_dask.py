@@ -177,13 +177,13 @@ def test_runs_that_fail_stop_no_others(
     Path("elsewhere").mkdir()  # where the workers are not; they are told
     small_yaml = small_yaml.rename("elsewhere/small.yaml")
     small_yaml.with_name("own_failing.py").write_text(own_server(FAILING), encoding="utf-8")
-    words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.1, 0.3, 0.4, 0.2]}")
+    words = ("server.name=own_failing:Plain", "sweep={server.lr: [0.4, 0.1, 0.3, 0.2]}")
     code, _, messages = command("run", small_yaml, *words, "--dask", cluster.address, "--out", "out")
     assert code == 2
     found = [(row["status"], row["error"]) for row in rows(Path("out"))]
-    assert [status for status, _ in found] == ["finished", "failed", "failed", "finished"], found
-    assert "ValueError: too much (own_failing.py:" in rows(Path("out"))[1]["error"]
-    assert "process of the run ended with exit code -9 (SIGKILL" in rows(Path("out"))[2]["error"]  # the worker lives on
+    assert [status for status, _ in found] == ["failed", "finished", "failed", "finished"], found
+    assert "process of the run ended with exit code -9 (SIGKILL" in rows(Path("out"))[0]["error"]  # the worker lives on
+    assert "ValueError: too much (own_failing.py:" in rows(Path("out"))[2]["error"]
     assert "was lost" not in messages
 
 

@@ -1,23 +1,29 @@
 """Ctrl-C: a run stops after the events at hand, its files are whole, and `verify` runs it as far as it came."""
 
 import csv
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import fredsim
+from fredsim.errors import SimulationError
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.processes.process import Started
+from fredsim.runs.processes.process import Process, Started
 from fredsim.runs.processes.processes import Processes
+from fredsim.runs.processes.worker import STOP
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.record.recorder import Row
 
@@ -173,6 +179,87 @@ def test_the_interrupted_thread_takes_no_lock(name: str) -> None:
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
+
+
+class Idle(Process):
+    """A process that is done with each task at once; the one that is to wait is so when it is asked to stop."""
+
+    def __init__(self, began: Callable[[], object] = lambda: None, *, waits: bool = False) -> None:
+        super().__init__(io.BytesIO(), io.BytesIO())
+        self.ends: list[str] = []
+        self._asked, self._waits = threading.Event(), waits
+        began()
+
+    def send(self, message: object) -> None:
+        if message == STOP:
+            self._asked.set()
+
+    def receive(self) -> tuple[str, Exception | None]:
+        if "killed" in self.ends:
+            raise EOFError
+        late = self._waits and not self._asked.wait(10)
+        return "done", SimulationError("nobody has asked it to stop") if late else None
+
+    def kill(self) -> None:
+        self.ends.append("killed")
+
+    def close(self) -> int:
+        self.ends.append("closed")
+        return 0
+
+
+@dataclass
+class Some:
+    """A task for another process, which does nothing."""
+
+    alone: bool = False
+    own: frozenset[str] = frozenset()
+
+
+def ended_by(tasks: list[Any], monkeypatch: pytest.MonkeyPatch, make: Callable[[Processes], Idle], stop: Any) -> Any:
+    """Let one process do tasks; return what was made by `make`, how often each was ended, and how the tasks ended."""
+    made: list[Idle] = []
+    failures: list[Exception | None] = []
+    processes = Processes(tasks, 1, Monitor(), lambda: stop(made), lambda _, failure: failures.append(failure))
+
+    def new() -> Idle:
+        made.append(make(processes))
+        return made[-1]
+
+    monkeypatch.setattr("fredsim.runs.processes.processes.new_process", new)
+    processes.run()
+    return [process.ends for process in made], failures
+
+
+def test_a_process_that_starts_while_all_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended, too, and no further task is begun."""
+    found = ended_by([Some(), Some()], monkeypatch, lambda all_: Idle(all_._kill), lambda _: False)
+    assert found == ([["killed", "closed"]], [])
+
+
+def test_tasks_under_way_are_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ended_by([Some(), Some()], monkeypatch, lambda _: Idle(waits=True), bool)
+    assert found == ([["closed"]], [None])
+
+
+def test_a_task_alone_has_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [Some(), Some(), Some(alone=True), Some()]
+    found = ended_by(tasks, monkeypatch, lambda _: Idle(), lambda _: False)
+    assert found == ([["closed"]] * 3, [None] * 4)
+
+
+@pytest.mark.parametrize("most", ["as many as there are", "many", "any number"])
+def test_few_files_allow_few_processes(most: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    few = most == "as many as there are"
+    limit = len(os.listdir("/dev/fd")) if few else {"many": 10**6}.get(most, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    monitor, notes = Monitor(), Mock()
+    monkeypatch.setattr(monitor, "note", notes)
+    tasks: list[Any] = [Some()] * 4
+    Processes(tasks, 3, monitor, lambda: False, lambda *_: None)
+    says = "1 of 3 jobs are done in parallel: few files may be open (ulimit -n)"
+    assert [call.args[0] for call in notes.mock_calls] == [says] * few
 
 
 def test_a_sweep_goes_on_where_it_was_interrupted(

@@ -216,7 +216,8 @@ def test_each_cell_of_its_record(tmp_path: Path, command: Command) -> None:
     assert (len(rows), text.count("worker 0")) == (120, sum(",worker 0," in row for row in rows))
     forged = {
         "no row": head, "no byte": "", "no last row": text[: -len(rows[-1])], "no first row": head + "".join(rows[1:]),
-        "a row more": text + rows[-1], "the next iteration": text + rows[-1].replace("119,", "120,", 1),
+        "a row more": text + rows[-1], "half a row more": text + rows[-1][:9],
+        "the next iteration": text + rows[-1].replace("119,", "120,", 1),
         "a row twice": head + rows[0] + "".join(rows), "swapped": head + rows[1] + rows[0] + "".join(rows[2:]),
         "no end": text[:-1] + "0", "no line feed": text[:-1], "half a row": text[:-20], "a cell": text[:-40],
         "another iteration": text.replace("\n7,", "\n8,"), "iterations from 1": text.replace("\n7,", "\n07,"),
@@ -382,6 +383,8 @@ def test_what_travels_is_what_was_packed() -> None:
         values = table[rng.integers(0, len(table), sizes.sum())]
         values[rng.random(len(values)) < 0.45 * (trial % 3)] = 0
         assert unpack(pack(values, tensors)).tobytes() == values.tobytes()
+    nine = np.arange(900, dtype=np.float32) % 9
+    assert len(pack(nine, [slice(0, 900)])) == 12 + 9 * 4 + 450  # a head, the values, and four bits for each element
     for name in ("ternary", "qsgd", "sign"):
         data = DATA | {"compress": {"name": name}}
         pool = FakeWorkers(data)

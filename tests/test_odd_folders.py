@@ -161,6 +161,19 @@ def test_a_run_writes_through_no_link(place: Path, small_yaml: Path, command: Co
     assert command("verify", "out")[0] == 0
 
 
+def test_a_link_that_comes_during_a_run(
+    place: Path, small_yaml: Path, own_server: Callable[..., str], command: Command
+) -> None:
+    """It is no file of the run, which keeps its results."""
+    del place
+    lines = "if not os.path.lexists('out/probe.csv'):\n    os.symlink(os.path.abspath(__file__), 'out/probe.csv')\n"
+    Path("own_linking.py").write_text(own_server(lines), encoding="utf-8")
+    words = ("server.name=own_linking:Plain", "backend=numpy", "iterations=5", "--quiet", "--out", "out")
+    assert command("run", small_yaml, *words)[0] == 0
+    assert Path("out/probe.csv").exists()
+    assert "probe.csv" not in fredsim.Result("out").summary["files"]
+
+
 def test_checkpoints_that_are_a_link(place: Path, small_yaml: Path, refused: Refused) -> None:
     """Files of the form of checkpoints are neither removed from where it leads to, nor written there."""
     del place
@@ -547,6 +560,9 @@ def test_a_configuration_with_other_words(place: Path, refused: Refused, command
     assert command("plot", "out", "-o", "a.svg")[0] == 0
     says = ("out/config.yaml:", "clients.sampling: is 'sometimes'; it must be 'sequential', 'iid' or 'shuffled'")
     refused("plot", "out", "--kind", "shards", "-o", "a.svg", says=says)
+    path.write_text(re.sub("count: [0-9]+", "count: many", path.read_text(encoding="utf-8")), encoding="utf-8")
+    seal(path.parent)
+    refused("plot", "out", "-o", "a.svg", says=("out/config.yaml:", "clients.count: is 'many'; it should be a valid"))
 
 
 def test_a_sweep_that_no_longer_asks_for_what_its_runs_have(place: Path, refused: Refused, command: Command) -> None:

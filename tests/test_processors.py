@@ -56,6 +56,7 @@ VERSION_1 = "5:memory:/job/7\n2:cpu,cpuacct:/job\n1:name=systemd:/\n0::/\n"
         ("0::/\n", {"cpu.max": "max 100000\n", "memory.max": "max\n"}, 8, 10**12),
         ("0::/job/7\n", {"job/cpu.max": "50000 100000\n", "job/7/memory.max": "7000\n"}, 1, 7000),  # in a batch job
         ("0::/job/7\n", {"job/cpu.max": "600000 100000", "job/7/cpu.max": "150000 100000"}, 2, 10**12),
+        ("0::/a:b\n", {"a:b/cpu.max": "600000 100000", "a:b/memory.max": "7000\n"}, 6, 7000),  # such a name is allowed
         (
             VERSION_1,
             {

@@ -261,7 +261,7 @@ def test_code_of_a_script_is_for_one_process(
     says = "^jobs is 2; the module cells_of_a_notebook, a script or a notebook, cannot be imported in other processes"
     with pytest.raises(fredsim.ConfigError, match=says):
         fredsim.sweep(own, out=tmp_path / "out", jobs=2)
-    both = fredsim.sweep(own, out=tmp_path / "out")
+    both = fredsim.sweep(own, out=tmp_path / "out", jobs=1)
     assert len(both) == 2
     with pytest.raises(fredsim.ConfigError, match=says):
         both.verify(jobs=2)

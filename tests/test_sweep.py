@@ -168,6 +168,14 @@ def test_a_run_that_fails_does_not_stop_the_rest(
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
 
 
+def test_what_only_a_run_finds_wrong_has_its_place(small_yaml: Path, command: Command) -> None:
+    sweep = "sweep={path: [fused]}"
+    code, _, messages = command("run", small_yaml, "backend=numpy", sweep, "--out", "out")
+    says = f"override '{sweep}': path is fused; the backend numpy has no such path: leave path out"
+    assert (code, f"[1/1] path=fused: failed ({says})\n" in messages) == (2, True)
+    assert [row["error"] for row in rows(Path("out"))] == [says]
+
+
 def test_a_folder_that_cannot_be_written_fails_its_run_alone(
     small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.run_files import summary_text
 from fredsim.system.files import content_digest, named_as
+from fredsim.system.opened_files import files_opened
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
@@ -111,6 +112,16 @@ def reading(small_yaml: Path) -> Callable[[str], Path]:
 def anew() -> None:
     """Import the user's module again, as another process would."""
     sys.modules.pop("reading", None)
+
+
+def test_what_is_there_no_longer_is_no_file_of_a_module(tmp_path: Path) -> None:
+    kept, scratch = tmp_path / "kept.bin", tmp_path / "scratch.bin"
+    with files_opened() as found:
+        for path in (kept, scratch):
+            path.write_bytes(b"x")
+            path.read_bytes()
+        scratch.unlink()
+    assert [*found] == [str(kept)]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
@@ -236,6 +247,7 @@ def test_a_file_is_the_same_wherever_a_command_is_given(
         ({"a/w": "1", "b/w": "1"}, {"w": "1", "c/w": "1"}, {"w": "1", "c/w": "1"}),
         ({"a/w": "1", "b/w": "2"}, {"b/w": "1", "a/w": "2"}, {"b/w": "1", "a/w": "2"}),
         ({"a/w": "1", "w": "2"}, {"w": "2", "v": "1"}, {"a/w": "1", "w": "2"}),
+        ({"a/w": "1"}, {"a/w": "1", "b/w": "1"}, {"a/w": "1"}),
     ],
 )
 def test_files_by_the_names_of_before(found: dict[str, str], known: dict[str, str], named: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ class TorchRows:
         self._name = name
         names = parameters_of(make) or {}
         given: dict[str, dict[str, Any]] = {"train": {}}
-        if "train" in names and "train" not in arguments:
+        if "train" in names:  # `data.train` is a number of rows, and no argument
             given = {"train": {"train": True}, "test": {"train": False}}
         for key in ("split", "part"):
             if key in names and key not in arguments:

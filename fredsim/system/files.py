@@ -83,7 +83,7 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = False) -> Buffe
 
     Raises OSError, also for anything that is no regular file; unless `follow`, also for a symbolic link.
     """
-    return open(_descriptor(path, os.O_RDONLY | (0 if follow else NO_LINK), follow=follow), "rb")
+    return open(_descriptor(path, os.O_RDONLY, follow=follow), "rb")
 
 
 def open_whole(path: str | os.PathLike[str], *, follow: bool = False) -> BufferedReader:
@@ -130,14 +130,14 @@ def open_growing(path: str | os.PathLike[str], *, anew: bool, buffering: int = -
     if anew:
         Path(path).unlink(missing_ok=True)
         return open(path, "x+b", buffering=buffering)
-    return open(_descriptor(path, os.O_RDWR | NO_LINK, follow=False), "r+b", buffering=buffering)
+    return open(_descriptor(path, os.O_RDWR, follow=False), "r+b", buffering=buffering)
 
 
 def _descriptor(path: str | os.PathLike[str], flags: int, *, follow: bool) -> int:
     """Return the descriptor of a regular file. Raises OSError for anything else, even if it comes there meanwhile."""
     if kind := irregular_kind(path, follow=follow):  # opening a device may already do something
         raise _no_file(path, kind)
-    descriptor = os.open(path, flags | NO_WAIT | BINARY)
+    descriptor = os.open(path, flags | NO_WAIT | BINARY | (0 if follow else NO_LINK))
     if kind := _kind(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _no_file(path, kind)
@@ -150,8 +150,6 @@ def _no_file(path: str | os.PathLike[str], kind: str) -> OSError:
 
 def content_digest(path: str) -> str | None:
     """Return the SHA-256 of a file's bytes, or None if there is no such file or it cannot be read."""
-    if irregular_kind(path):
-        return None
     try:
         found = os.stat(path)
         return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)

@@ -118,7 +118,7 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
     return f"{name}: the bytes differ"
 
 
-def check_config(path: Path, document: Document, *, ended: bool = False) -> dict[str, Any]:
+def check_config(path: Path, document: Document, *, ended: bool) -> dict[str, Any]:
     """Return a resolved experiment with all of its keys, also if somebody has written some shorter, as one may.
 
     No code of a user is imported. That of a run that has ended is only shown, and may have any names and texts in the

@@ -98,9 +98,12 @@ def _fault_of_columns(found: Mapping[str, Any]) -> str:
     for name, value in (found.get("metrics") or {}).items():
         if not (name.isidentifier() and name.isascii()):
             return f"metrics has {shown(name)}: {shown(value)}"
-    for name in filter(None, [found.get("measured_by"), *(found.get("larger_is_better") or ())]):
+    named = [("larger_is_better", name) for name in found.get("larger_is_better") or ()]
+    if found.get("measured_by") is not None:
+        named.append(("measured_by", found["measured_by"]))
+    for key, name in named:
         if not (name.isidentifier() and name.isascii()):
-            return f"measured_by names {shown(name)}"
+            return f"{key} names {shown(name)}"
     return ""
 
 
