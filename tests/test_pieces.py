@@ -272,6 +272,8 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (code, output) == (0, "run: same bits\n")
     assert messages.count("finished") + messages.count("interrupted") >= many
     assert "in one piece" not in messages
+    elsewhere = pieces_of(result, None, "numpy", Monitor().note)  # checkpoints are of the recorded backend
+    assert [(piece.begin, piece.end, piece.backend) for piece in elsewhere] == [(None, None, "numpy")]
     damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
     assert f"run from 0 to {int(damaged.stem)}: interrupted after {int(damaged.stem)} iterations" in messages
     damaged.write_bytes(damaged.read_bytes()[:-2])
