@@ -263,6 +263,21 @@ def test_a_run_of_another_path_than_auto_takes_now(tmp_path: Path) -> None:
     assert set(found.values()) == {None}
 
 
+def test_a_run_that_now_ends_before_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: Callable[..., str]
+) -> None:
+    """As one of a class that does not always do the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    diverges = "if os.path.exists('diverges'):\n    self.params[:] = np.nan\n"
+    Path("own_ending.py").write_text(own_server(diverges), encoding="utf-8")
+    server = {"name": "own_ending:Plain", "lr": 0.1}
+    result = kept(DATA | {"iterations": 15, "evaluation": {"every": 5}, "server": server, "window": 1}, Path("run"))
+    Path("diverges").touch()
+    first, *_ = proved(result).values()
+    assert first == "the run now does not stop at iteration 5, where there is a checkpoint"
+
+
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
     result = kept(DATA | {"iterations": 30, "evaluation": {"every": 10}}, Path("run"))
