@@ -604,7 +604,8 @@ def test_the_folders_of_a_sweep(recorded: Path, command: Command) -> None:
         change()
         code, output, messages = command("verify", "sweep")
         assert (code in (1, 2), "sweep" in output + messages, "Traceback" in messages) == (True, True, False), what
-        assert ("sweep/config.yaml: is not written by a sweep; remove it" in messages) == (what == "a config.yaml"), what
+        told = "sweep/config.yaml: is not written by a sweep; remove it" in messages
+        assert told == (what == "a config.yaml"), what
         shutil.rmtree("sweep")
         shutil.copytree("whole/sweep", "sweep")
     assert command("verify", "sweep")[0] == 0
