@@ -242,6 +242,14 @@ def test_compare_verify_and_resume_know_the_file(small_yaml: Path, command: Comm
     assert Path("done/events.parquet").exists()
 
 
+def test_an_installation_without_pyarrow(small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told before the run begins."""
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    says = ("events is true: events.parquet needs pyarrow, which cannot be imported (", "events]")
+    refused("run", small_yaml, "events=true", "--out", "out", says=says)
+    assert not Path("out").exists()
+
+
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_the_same_events_in_other_bytes(rows: int, small_yaml: Path, command: Command) -> None:
     """How pyarrow or pandas writes them is no content: groups, compression, lists' names, what may be missing."""
