@@ -229,6 +229,8 @@ def test_copies_are_those_of_the_clients_at_work(
     words += ["window=2000", "clients.batch_size=16"]
     assert command("run", *words, "clients.fraction=0.01", "--out", "windows") == (0, "", "")
     refused("run", *words, says=("window is 2000; 2,000 minibatches at once take",))
+    large = ("window=300", "clients.batch_size=1000")  # of which the samples and activations are the most
+    refused("run", *words, *large, says=("window is 300; 300 minibatches at once take",))
 
 
 def test_epochs_of_too_many_iterations(digits_experiment: dict[str, Any]) -> None:
