@@ -632,3 +632,11 @@ def test_a_connection_that_is_of_no_use_is_closed(
     with pytest.raises(ClusterError, match=says):
         Cluster("tcp://127.0.0.1:1")
     assert scheduler.closed
+
+
+@pytest.mark.parametrize(("address", "says"), [("nowhere", "missing port"), ("wire://x:1", "unknown address scheme")])
+def test_no_connection_is_tried_at_what_is_no_address(address: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take its time to give up."""
+    monkeypatch.setattr("distributed.Client", Scheduler(a=fredsim.__version__))
+    with pytest.raises(ClusterError, match=rf"no scheduler answers at '{address}' \({says}"):
+        Cluster(address)
