@@ -15,7 +15,7 @@ import fredsim
 from fredsim.config.choices import Backend
 from fredsim.runs.processes import forking
 from fredsim.runs.processes.process import Process, Started
-from fredsim.runs.processes.worker import Placed
+from fredsim.runs.processes.worker import Placed, Relay
 from fredsim.runs.single import preloading
 from fredsim.runs.single.opening import open_expansion
 
@@ -245,6 +245,16 @@ def test_other_limits_are_other_surroundings(name: str) -> None:
         assert forking._surroundings() != before
     finally:
         resource.setrlimit(limit, (soft, hard))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, 3), (5.0, 1)])
+def test_progress_is_told_now_and_then(seconds: float, told: int) -> None:
+    """Not after every stretch of events: a message costs more than some of them."""
+    messages: list[tuple[object, ...]] = []
+    relay = Relay(lambda *message: messages.append(message), seconds)
+    for iteration in (1, 2, 3):
+        relay.advance(iteration, iteration, 0.5)
+    assert messages == [("advance", iteration, iteration, 0.5) for iteration in range(1, told + 1)]
 
 
 SPOILING = """

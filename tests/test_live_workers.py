@@ -209,7 +209,7 @@ def test_a_task_that_was_given_up_is_not_begun() -> None:
 class Passing(Workers):
     """One worker for a while, then none for a moment, then another."""
 
-    asked = -10**9  # how often it was asked for them since the first had its task
+    asked = -(10**9)  # how often it was asked for them since the first had its task
 
     def workers(self) -> list[str]:
         """Return the addresses."""
