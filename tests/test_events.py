@@ -288,5 +288,20 @@ def test_the_same_events_in_other_bytes(rows: int, small_yaml: Path, command: Co
         assert (code, "different: events.parquet: the columns are " in output) == (1, True), output
 
 
+def test_a_row_behind_many_has_its_number(small_yaml: Path, command: Command) -> None:
+    """Files are read in parts."""
+    fredsim.run(small_yaml, ["dispatcher={name: clock}", "events=true"], out="done")
+    shutil.copytree("done", "other")
+    table = pa.concat_tables([pq.read_table("done/events.parquet")] * 1500)  # 75,000 rows
+    clients = table["client"].to_numpy().copy()
+    clients[74_000] = 8
+    place = table.schema.get_field_index("client")
+    for folder, rows in (("done", table), ("other", table.set_column(place, table.schema.field(place), [clients]))):
+        pq.write_table(rows, f"{folder}/events.parquet")
+        seal(Path(folder))
+    code, output, _ = command("compare", "done", "other", "--no-replay")
+    assert (code, "different: events.parquet, row 74000: client is " in output) == (1, True), output
+
+
 def _loose(of: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("item", of.value_type)) if pa.types.is_list(of) else of
