@@ -230,7 +230,7 @@ def test_infinities_of_both_signs_among_seeds(measured: dict[str, Any], command:
 def test_only_what_is_measured_counts(digits_experiment: dict[str, Any]) -> None:
     """Without rows to validate on, and with targets instead of classes, nan means that there is no number."""
     data = digits_experiment | {"iterations": 3}
-    unmeasured = {"data": {"name": "digits", "validation": 0}}
+    unmeasured: dict[str, Any] = {"data": {"name": "digits", "validation": 0}}
     for number, (changes, measure) in enumerate([
         (unmeasured, "validation_error"),
         (unmeasured | {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}}, "validation_error"),
