@@ -293,6 +293,7 @@ square_root = np.sqrt
 class Meddles:
     def __init__(self, lr):
         self.lr = np.float32(lr)
+        np.sqrt = lambda x, *a, **k: square_root(x) / 2
         os.chdir("/")
 
     def init(self, params, clients):
@@ -303,7 +304,6 @@ class Meddles:
 
     def apply_update(self, grad, client_id, timestamp):
         ASGD.rate = lambda self, t=0: 0.5
-        np.sqrt = lambda x, *a, **k: square_root(x) / 2
         np.seterr(all="raise")
         os.chdir("/")
         self.params -= self.lr * grad

@@ -164,6 +164,34 @@ def test_a_run_of_other_files_is_refused(small_yaml: Path) -> None:
         assert replace(task, wanted=Wanted(files=files)).do(Observer(), lambda: False) is None
 
 
+PARTS = """
+import numpy as np
+
+
+class Parts:
+    shape, dtype, files = (2,), "float32", ["one/part.npy", "other/part.npy"]
+
+    def len(self, part):
+        return {"train": 60, "test": 30}.get(part, 0)
+
+    def rows(self, part, numbers):
+        return np.zeros((len(numbers), 2), np.float32), numbers % 2
+"""
+
+
+def test_a_file_that_this_process_alone_has_read_is_no_other_one(small_yaml: Path) -> None:
+    """Nor one that has the name of another, in another folder."""
+    small_yaml.with_name("data_of_parts.py").write_text(PARTS, encoding="utf-8")
+    for number, folder in enumerate(("one", "other")):
+        Path(folder).mkdir()
+        Path(folder, "part.npy").write_bytes(b"%d" % number)
+    (task,) = tasks(small_yaml, 1, "data={name: 'python:data_of_parts:Parts'}", "iterations=1")
+    digests = [hashlib.sha256(content).hexdigest() for content in (b"0", b"1", b"2")]
+    for digest, done in zip(digests, (True, True, False), strict=True):
+        failure = replace(task, wanted=Wanted(files={"there/part.npy": digest})).do(Observer(), lambda: False)
+        assert (failure is None) == done, failure
+
+
 class Queues:
     """The queues of a scheduler, by key, each with how many still have it; as Dask's, it is gone when none has it."""
 
@@ -604,3 +632,11 @@ def test_a_connection_that_is_of_no_use_is_closed(
     with pytest.raises(ClusterError, match=says):
         Cluster("tcp://127.0.0.1:1")
     assert scheduler.closed
+
+
+@pytest.mark.parametrize(("address", "says"), [("nowhere", "missing port"), ("wire://x:1", "unknown address scheme")])
+def test_no_connection_is_tried_at_what_is_no_address(address: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take its time to give up."""
+    monkeypatch.setattr("distributed.Client", Scheduler(a=fredsim.__version__))
+    with pytest.raises(ClusterError, match=rf"no scheduler answers at '{address}' \({says}"):
+        Cluster(address)

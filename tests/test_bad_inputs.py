@@ -17,6 +17,7 @@ from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single.prepared import prepare
+from fredsim.system.limits import default_threads
 from tests.bad_files import claiming
 from tests.bad_inputs import KINDS
 
@@ -228,6 +229,8 @@ def test_copies_are_those_of_the_clients_at_work(
     words += ["window=2000", "clients.batch_size=16"]
     assert command("run", *words, "clients.fraction=0.01", "--out", "windows") == (0, "", "")
     refused("run", *words, says=("window is 2000; 2,000 minibatches at once take",))
+    large = ("window=300", "clients.batch_size=1000")  # of which the samples and activations are the most
+    refused("run", *words, *large, says=("window is 300; 300 minibatches at once take",))
 
 
 def test_epochs_of_too_many_iterations(digits_experiment: dict[str, Any]) -> None:
@@ -274,7 +277,8 @@ def test_no_home_folder_in_an_experiment(keys: list[str], says: str, small_yaml:
 def test_options(small_yaml: Path, refused: Refused, command: Command) -> None:
     refused("run", small_yaml, "--data-root", small_yaml, says=(f"{small_yaml}: is no folder; name the data root's",))
     sweep = "sweep={seed: [1, 2]}"
-    refused("run", small_yaml, sweep, "--jobs", 10**6, says=("jobs is 1000000; it must be 1 at least, and",))
+    most = f"jobs is 1000000; it must be 1 at least, and {32 * default_threads()} at most: 32 for each processor"
+    refused("run", small_yaml, sweep, "--jobs", 10**6, says=(most,))
     refused("show", "x" * 300, says=("no such file",))
     refused("verify", "x" * 300, says=("is no folder",))
     refused("reproduce", "x" * 300, says=("is no paper",))

@@ -226,7 +226,7 @@ def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: 
     """Else a loss while it is sent would leave less there than the checkpoints say."""
     monkeypatch.setattr("fredsim.runs.checkpoint.transfer.CHUNK_BYTES", 4)
     home, worker = tmp_path / "home", tmp_path / "worker"
-    for folder, content in ((home, b"0123456789"), (worker, b"0123456789abcdef")):
+    for folder, content in ((home, b"0123456789"), (worker, b"0123456789abcdefghi")):  # the end is a later row
         folder.mkdir()
         (folder / "metrics.csv").write_bytes(content)
         (folder / "config.yaml").write_bytes(b"a: 1")

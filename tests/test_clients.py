@@ -419,6 +419,7 @@ def test_what_does_not_fit_is_one_message(
 
 @pytest.mark.parametrize("more", [
     {"optimizer": {"name": "adamw", "keep_state": True}}, {"control_variates": True}, {"fraction": 0.5},
+    {"local_steps": {"fastest": 3, "by": "speed"}},
 ], ids=str)  # fmt: skip
 def test_a_live_run_refuses_what_its_workers_cannot_do(digits_experiment: dict[str, Any], more: dict[str, Any]) -> None:
     experiment = resolve(digits_experiment | clients(**more))

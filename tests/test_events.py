@@ -242,6 +242,14 @@ def test_compare_verify_and_resume_know_the_file(small_yaml: Path, command: Comm
     assert Path("done/events.parquet").exists()
 
 
+def test_an_installation_without_pyarrow(small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told before the run begins."""
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    says = ("events is true: events.parquet needs pyarrow, which cannot be imported (", "events]")
+    refused("run", small_yaml, "events=true", "--out", "out", says=says)
+    assert not Path("out").exists()
+
+
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_the_same_events_in_other_bytes(rows: int, small_yaml: Path, command: Command) -> None:
     """How pyarrow or pandas writes them is no content: groups, compression, lists' names, what may be missing."""
@@ -278,6 +286,21 @@ def test_the_same_events_in_other_bytes(rows: int, small_yaml: Path, command: Co
     ):
         code, output = written(forged)
         assert (code, "different: events.parquet: the columns are " in output) == (1, True), output
+
+
+def test_a_row_behind_many_has_its_number(small_yaml: Path, command: Command) -> None:
+    """Files are read in parts."""
+    fredsim.run(small_yaml, ["dispatcher={name: clock}", "events=true"], out="done")
+    shutil.copytree("done", "other")
+    table = pa.concat_tables([pq.read_table("done/events.parquet")] * 1500)  # 75,000 rows
+    clients = table["client"].to_numpy().copy()
+    clients[74_000] = 8
+    place = table.schema.get_field_index("client")
+    for folder, rows in (("done", table), ("other", table.set_column(place, table.schema.field(place), [clients]))):
+        pq.write_table(rows, f"{folder}/events.parquet")
+        seal(Path(folder))
+    code, output, _ = command("compare", "done", "other", "--no-replay")
+    assert (code, "different: events.parquet, row 74000: client is " in output) == (1, True), output
 
 
 def _loose(of: pa.DataType) -> pa.DataType:

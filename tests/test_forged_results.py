@@ -266,12 +266,31 @@ def test_what_depends_on_machine_and_time(recorded: Path, command: Command) -> N
     for change in changes:
         seal(Path("run"), summary | change)
         assert command("verify", "run")[:2] == (0, "run: same bits\n"), change
-    seal(Path("run"), summary | {"seconds": 2.0, "iterations_per_second": 1e9})
-    assert command("verify", "run")[0] == 1
+    for change in ({"seconds": 2.0, "iterations_per_second": 1e9}, {"machine": ""}, {"machine": "\x1b[31mred"}):
+        seal(Path("run"), summary | change)
+        assert command("verify", "run")[0] == 1, change
     assert {key for change in changes for key in change} | OF_OTHER_RUNS == CIRCUMSTANCES.keys()
     page = (Path(__file__).parents[1] / "docs" / "verify.md").read_text(encoding="utf-8")
     section = page.partition("### What is not compared\n")[2].partition("\nThese changes")[0]
     assert set(re.findall(r"`(\w+)`", section)) - {"iterations", "auto"} == CIRCUMSTANCES.keys()
+
+
+@pytest.mark.parametrize(
+    ("numerics", "backend", "asked", "named", "nameless"),
+    [
+        ("portable", "cuda", None, True, False), ("portable", "numba", None, False, True),
+        ("native", "numba", None, False, True), ("native", "numba", "cuda", True, False),
+        ("native", "cuda", "cuda", True, False),
+        ("native", "cuda", None, True, True),  # PyTorch may be unable to compute the module there
+    ],
+)  # fmt: skip
+def test_which_records_name_a_device(
+    numerics: str, backend: str, asked: str | None, named: bool, nameless: bool
+) -> None:
+    """Those of which gradients, or the server, were computed there."""
+    record, config = {"numerics": numerics, "backend": backend}, {"model": {} if asked is None else {"device": asked}}
+    of = CIRCUMSTANCES["device"]
+    assert (of("NVIDIA H200", record, config), of(None, record, config)) == (named, nameless)
 
 
 #: Changes of an experiment of 30 iterations, the status with which it ends, and after how many iterations.
@@ -512,6 +531,12 @@ def test_forged_files(recorded: Path, command: Command) -> None:
     seal(Path("run"))
     shutil.copy("run/params.safetensors", "run/params_raw.safetensors.part")
     assert command("verify", "run")[0] == 0  # a name that no run writes is none of its files
+    shutil.copy("run/staleness.csv", "run/live.csv")  # which no simulated run writes
+    seal(Path("run"))
+    code, output, _ = command("verify", "run")
+    assert (code, "different: summary.json: files has " in output, "live.csv" in output) == (1, True, True), output
+    Path("run/live.csv").unlink()
+    seal(Path("run"))
     config = read_document(Path("run/config.yaml")).data
     for key, value in (("seed", 1), ("name", "y"), ("threads", 3), ("iterations", 31)):
         Path("run/config.yaml").write_text(dump_yaml(config | {key: value}), encoding="utf-8")
@@ -604,6 +629,8 @@ def test_the_folders_of_a_sweep(recorded: Path, command: Command) -> None:
         change()
         code, output, messages = command("verify", "sweep")
         assert (code in (1, 2), "sweep" in output + messages, "Traceback" in messages) == (True, True, False), what
+        told = "sweep/config.yaml: is not written by a sweep; remove it" in messages
+        assert told == (what == "a config.yaml"), what
         shutil.rmtree("sweep")
         shutil.copytree("whole/sweep", "sweep")
     assert command("verify", "sweep")[0] == 0

@@ -15,7 +15,7 @@ import fredsim
 from fredsim.config.choices import Backend
 from fredsim.runs.processes import forking
 from fredsim.runs.processes.process import Process, Started
-from fredsim.runs.processes.worker import Placed
+from fredsim.runs.processes.worker import Placed, Relay
 from fredsim.runs.single import preloading
 from fredsim.runs.single.opening import open_expansion
 
@@ -56,9 +56,13 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
     assert notes == {(lr, forker, "1", "1", "True") for lr in ("0.1", "0.3", "0.4")}  # loaded once, found by others
     assert done.stderr.count("failed: the process of the run ended with exit code -9 (SIGKILL: ") == 1
     assert len(list(tmp_path.glob("out/*/summary.json"))) == 2
-    child = Path("/proc", (tmp_path / "child").read_text(encoding="utf-8").strip())
+    gone((tmp_path / "child").read_text(encoding="utf-8").strip())
+
+
+def gone(process: str) -> None:
+    """Wait until a process has been killed, and the system has cleared it away."""
     deadline = time.monotonic() + 300
-    while child.exists():  # it is killed, and the system clears it away soon
+    while Path("/proc", process).exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -137,9 +141,14 @@ class Nothing:
 
 
 class Dies(Nothing):
-    """A task whose process is killed, as by the system for want of memory."""
+    """A task whose process is killed, as by the system for want of memory, after it has started another."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
 
     def do(self, *_: object) -> Exception | None:
+        self.path.write_text(str(subprocess.Popen(["sleep", "600"]).pid), encoding="ascii")
         os.kill(os.getpid(), signal.SIGKILL)
         return None
 
@@ -159,7 +168,7 @@ def forked(task: Nothing) -> Process:
     return process
 
 
-def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server) -> None:
+def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server, tmp_path: Path) -> None:
     one, other, third = forked(Nothing(600.0)), forked(Nothing()), forked(Nothing(600.0))
     word, error = other.receive()
     assert (word, *error.args) == ("done", server._process.pid)
@@ -170,11 +179,12 @@ def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server) -
         code = process.close()
         assert code in {1, -signal.SIGKILL}  # it ends itself when it can read no more, if that is sooner
         assert process.close() == code
-    died, number = forked(Dies()), server._process.pid
+    died, number = forked(Dies(tmp_path / "child")), server._process.pid
     with pytest.raises((EOFError, OSError)):
         died.receive()
     while len(Path(f"/proc/{number}/task/{number}/children").read_text(encoding="ascii").split()) > 1:
         time.sleep(0.001)  # it is waited for
+    gone((tmp_path / "child").read_text(encoding="ascii"))
     for _ in range(2):  # in its place
         later = forked(Nothing())
         word, error = later.receive()
@@ -186,8 +196,32 @@ def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server) -
     assert forking._server() is not server
 
 
+class Notes(Nothing):
+    """A task whose processes share that a file was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def warm_up(self) -> None:
+        self.path.with_suffix(".part").write_text(str(os.getpid()), encoding="ascii")
+        self.path.with_suffix(".part").rename(self.path)
+
+
+def test_what_runs_share_is_loaded_before_the_first_begins(server: forking.Server, tmp_path: Path) -> None:
+    forking.start_early(Notes(tmp_path / "loaded"))
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "loaded").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (tmp_path / "loaded").read_text(encoding="ascii") == str(server._process.pid)
+
+
 def test_other_surroundings_need_another_server(server: forking.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = forked(Nothing(0.2))
+    (reads, writes), running = os.pipe(), forked(Nothing(0.2))
+    if (child := forking._fork()) == 0:  # a fork of this process does not keep the server, either
+        os.close(writes)
+        os._exit(len(os.read(reads, 1)))
     assert forking._server() is server
     monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
     another = forking._server()
@@ -195,6 +229,9 @@ def test_other_surroundings_need_another_server(server: forking.Server, monkeypa
     assert running.receive()[0] == "done"  # the first goes on until its processes have ended
     running.close()
     assert server._process.wait(300) == 0
+    os.close(writes)
+    os.waitpid(child, 0)
+    os.close(reads)
 
 
 @pytest.mark.parametrize("name", forking.LIMITS)
@@ -208,6 +245,16 @@ def test_other_limits_are_other_surroundings(name: str) -> None:
         assert forking._surroundings() != before
     finally:
         resource.setrlimit(limit, (soft, hard))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, 3), (5.0, 1)])
+def test_progress_is_told_now_and_then(seconds: float, told: int) -> None:
+    """Not after every stretch of events: a message costs more than some of them."""
+    messages: list[tuple[object, ...]] = []
+    relay = Relay(lambda *message: messages.append(message), seconds)
+    for iteration in (1, 2, 3):
+        relay.advance(iteration, iteration, 0.5)
+    assert messages == [("advance", iteration, iteration, 0.5) for iteration in range(1, told + 1)]
 
 
 SPOILING = """

@@ -230,18 +230,20 @@ def test_infinities_of_both_signs_among_seeds(measured: dict[str, Any], command:
 def test_only_what_is_measured_counts(digits_experiment: dict[str, Any]) -> None:
     """Without rows to validate on, and with targets instead of classes, nan means that there is no number."""
     data = digits_experiment | {"iterations": 3}
-    for changes in (
-        {"data": {"name": "digits", "validation": 0}},
-        {
+    unmeasured: dict[str, Any] = {"data": {"name": "digits", "validation": 0}}
+    for number, (changes, measure) in enumerate([
+        (unmeasured, "validation_error"),
+        (unmeasured | {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}}, "validation_error"),
+        ({
             "data": {"name": "least_squares", "columns": 5, "train": 50},
             "model": {"name": "linear"},
             "server": {"name": "asgd", "lr": 1e-3},
-        },
-    ):
-        run = fredsim.run(data | changes, out=str(len(changes)))
+        }, "gap"),
+    ]):  # fmt: skip
+        run = fredsim.run(data | changes, out=str(number))
         assert isinstance(run, Result)
         assert not run.has_diverged
-        assert run.ending == "finished"
+        assert (run.ending, run.measure) == ("finished", measure)
         assert final_values([run], "train_loss") == [run.metrics["train_loss"].iloc[-1]]
 
 

@@ -121,7 +121,8 @@ def test_processes_of_its_own(small_yaml: Path, command: Command) -> None:
     for name in ("__init__", "spawn", "resource_tracker"):
         Path("multiprocessing").mkdir(exist_ok=True)
         Path("multiprocessing", f"{name}.py").write_text("open('code was run', 'w').close()", encoding="utf-8")
-    code, output, messages = command("live", small_yaml, "iterations=40", "--workers", 1, "--out", "live")
+    steps = "clients.local_steps=2"  # of which each task has as many losses
+    code, output, messages = command("live", small_yaml, steps, "iterations=40", "--workers", 1, "--out", "live")
     assert (code, Path("code was run").exists()) == (0, False), messages
     assert "finished" in output
     assert "PYTHONSAFEPATH" not in os.environ

@@ -1,5 +1,6 @@
 """The workers of a live run, with workers made up: what becomes of tasks when one of them goes."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -193,12 +194,46 @@ def test_a_task_that_was_given_up_is_not_begun() -> None:
     """Neither while it waits for a worker, nor behind another task."""
     actor, cluster = Actor(), Workers()
     make: Callable[[str], Any] = lambda address: actor  # noqa: E731
+    before = {*threading.enumerate()}
     with pool_of(cast("Cluster", cluster), make, lambda note: None) as pool:
         for task_id in range(40):
             pool.begin(ClientTask(task_id % 2, task_id // 2, task_id, PUSH, 0.0))
         cluster.actors = {"a": actor}
         found = {pool.next(20.0).task.task_id for _ in range(2)}  # type: ignore[union-attr]
     assert found == {38, 39} == {*actor.asked}
+    for thread in {*threading.enumerate()} - before:  # those of the connections end with the run
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+class Passing(Workers):
+    """One worker for a while, then none for a moment, then another."""
+
+    asked = -(10**9)  # how often it was asked for them since the first had its task
+
+    def workers(self) -> list[str]:
+        """Return the addresses."""
+        self.asked += 1
+        return ["a"] if self.asked < 20 else ["b"] if self.asked > 20 else []
+
+
+def test_a_worker_is_waited_for_as_long_after_any_length_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute from when the last one was there; nothing is waited for while one is."""
+    seconds = itertools.count(step=5)  # each time that this thread looks at the clock
+    here = threading.current_thread()
+    passing = SimpleNamespace(
+        monotonic=lambda: float(next(seconds)) if threading.current_thread() is here else 0.0,
+        monotonic_ns=time.monotonic_ns,
+        sleep=time.sleep,
+    )
+    monkeypatch.setattr("fredsim.runs.live.workers.time", passing)
+    monkeypatch.setattr("fredsim.runs.live.workers.CHECK_SECONDS", 0.01)
+    actors, cluster = {"a": Actor(None), "b": Actor()}, Passing()
+    with pool_of(cast("Cluster", cluster), lambda address: actors[address], lambda note: None) as pool:
+        pool.begin(ClientTask(0, 0, 0, PUSH, 0.0))
+        cluster.asked = 0
+        assert pool.next(None) is not None
+    assert (pool.redone, actors["b"].asked) == (1, [0])
 
 
 def test_a_worker_that_hangs_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

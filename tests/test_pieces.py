@@ -263,6 +263,21 @@ def test_a_run_of_another_path_than_auto_takes_now(tmp_path: Path) -> None:
     assert set(found.values()) == {None}
 
 
+def test_a_run_that_now_ends_before_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: Callable[..., str]
+) -> None:
+    """As one of a class that does not always do the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    diverges = "if os.path.exists('diverges'):\n    self.params[:] = np.nan\n"
+    Path("own_ending.py").write_text(own_server(diverges), encoding="utf-8")
+    server = {"name": "own_ending:Plain", "lr": 0.1}
+    result = kept(DATA | {"iterations": 15, "evaluation": {"every": 5}, "server": server, "window": 1}, Path("run"))
+    Path("diverges").touch()
+    first, *_ = proved(result).values()
+    assert first == "the run now does not stop at iteration 5, where there is a checkpoint"
+
+
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
     result = kept(DATA | {"iterations": 30, "evaluation": {"every": 10}}, Path("run"))
@@ -272,6 +287,8 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (code, output) == (0, "run: same bits\n")
     assert messages.count("finished") + messages.count("interrupted") >= many
     assert "in one piece" not in messages
+    elsewhere = pieces_of(result, None, "numpy", Monitor().note)  # checkpoints are of the recorded backend
+    assert [(piece.begin, piece.end, piece.backend) for piece in elsewhere] == [(None, None, "numpy")]
     damaged = sorted(Path("run/checkpoint").glob("*.json"))[0]
     assert f"run from 0 to {int(damaged.stem)}: interrupted after {int(damaged.stem)} iterations" in messages
     damaged.write_bytes(damaged.read_bytes()[:-2])

@@ -171,6 +171,7 @@ def test_what_counts_is_what_the_class_says(command: Command) -> None:
     result = run(**hill, until={"nearness": -1.0})
     assert result.metrics["nearness"].iloc[-1] >= -1.0 > result.metrics["nearness"].iloc[-2]
     assert result.measure == "nearness"
+    assert result.first_row("nearness", -1.0)["iteration"].tolist() == [result.summary["iterations"]]
     assert result.metrics["train_loss"].isna().all()
     assert (result.summary["numerics"], result.ending) == ("portable", "finished")
     swept = fredsim.sweep(

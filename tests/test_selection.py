@@ -198,6 +198,12 @@ def test_over_how_long_runs_are(small_yaml: Path) -> None:
     assert max(results.runs["iterations"]) < 100
     assert results.best["iterations"].tolist() == [100]
     assert results.chosen == [run for run in results.runs["run"] if run.startswith("iterations=100")]
+    assert "seconds_to" not in results.runs  # of which nothing is asked
+    lengths = "cases=[{iterations: 10}, {iterations: null, updates: 5}]"
+    rates = ["sweep={server.lr: [1.0e-9, 0.1]}", lengths, "select={over: server.lr, per: [iterations, updates]}"]
+    results = fredsim.run(small_yaml, rates, out="cases")
+    assert isinstance(results, Results)
+    assert results.chosen == [run for run in results.runs["run"] if "lr=0.1" in run]
 
 
 def test_an_axis_with_mappings_is_all_keys_within_it(small_yaml: Path, refused: Refused) -> None:

@@ -1,6 +1,7 @@
 """A run's files at any moment: a full disk, a kill, a second process; nothing half written passes for a result."""
 
 import csv
+import errno
 import os
 import resource
 import subprocess
@@ -175,3 +176,17 @@ def test_a_second_process_is_kept_out(
             process.kill()
     assert names(Path("out")) <= {"config.yaml", "metrics.csv", "sweep.yaml", "runs.csv"}
     assert command(*words, "--resume") == (0, "", "")
+
+
+def test_a_file_system_without_locks(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked once, and keeps nobody out."""
+    asked: list[int] = []
+
+    def refuse(*how: int) -> None:
+        asked.extend(how[1:])
+        assert len(asked) == 1
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    fredsim.run(small_yaml, ["iterations=1"], out="out")
+    assert len(asked) == 1

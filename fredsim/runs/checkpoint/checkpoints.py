@@ -93,13 +93,14 @@ def identity_of_run(
     made: str,
     numerics: str,
     device: str | None,
-    threads: int,
+    threads: int | None,
 ) -> dict[str, Any]:
     """Return the identity of a run.
 
     `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name;
     `data` is the digest of the data; `made` that of what a module's factory has made, "" of other models.
-    `device` is where gradients are computed, None: on the processor; native ones depend on it, and on `threads`.
+    `device` is where gradients are computed, None: on the processor; native ones depend on it, and on `threads`, which
+    may be None for others.
     """
     where: dict[str, Any] = {}
     if numerics == "native":  # portable runs go on on any machine

@@ -347,7 +347,7 @@ class Result:
         There are none if the run diverged before the first one.
         """
         path = self._path_of("probe.csv", "probe: {every: 100}")
-        if path.lstat().st_size or irregular_kind(path, follow=False):
+        if path.lstat().st_size or irregular_kind(path):
             return self._table(path, dict.fromkeys(COLUMNS, NUMBER), "iteration", OPTIONAL)
         import pandas as pd
 

@@ -298,7 +298,7 @@ def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> d
     return identity_of_run(
         experiment, summary["backend"], summary["path"], code, files, summary.get("data"), made=made,
         numerics=summary.get("numerics", "portable"), device=summary.get("device"),
-        threads=threads_of(result) or 1,
+        threads=threads_of(result),
     )  # fmt: skip
 
 
