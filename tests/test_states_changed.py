@@ -71,8 +71,8 @@ def parts_of(found: Own) -> list[Any]:
 
 
 def change(found: Own, rng: random.Random) -> None:
-    """Change one thing in an object: numbers, what an attribute refers to, or what a container holds."""
-    parts, what = parts_of(found), rng.randrange(8)
+    """Change one thing in an object: numbers, what an attribute refers to, if it stays, or what a container holds."""
+    parts, what = parts_of(found), rng.randrange(9)
     i, j = rng.randrange(10**6), rng.randrange(10**6)
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     containers = [part for part in parts if not isinstance(part, np.ndarray)]
@@ -96,6 +96,8 @@ def change(found: Own, rng: random.Random) -> None:
         holder.reverse()
     elif what == 7:
         setattr(found, ATTRIBUTES[i % 4], np.zeros(3))
+    elif what == 8:
+        vars(found).pop(ATTRIBUTES[i % 4], None)
 
 
 def compare(one: Own, two: Own) -> None:

@@ -227,7 +227,8 @@ def _implied_state(found: Any) -> tuple[list[str], list[str]]:
     common = shared(attributes, known)
     for which in sorted(common.keys() ^ start.shared.keys()):
         pair = common[which] if which in common else start.shared[which]
-        if kept.isdisjoint(pair):  # either one may refer to the other again, unless it cannot be put back
+        if kept.isdisjoint(pair) and attributes.keys() >= {*pair}:
+            # Either one may refer to the other again, unless it cannot be put back.
             kept.add(min(pair, key=lambda name: is_users_object(attributes[name])))
     kept |= overlapping(attributes, kept, known)
     return sorted(kept), sorted(start.attributes.keys() - _attributes(found).keys())
