@@ -160,11 +160,12 @@ def with_paths(value: Any, path: str, met: set[int]) -> Iterator[tuple[str, Any]
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return what is in a container or an object of a user's, each with the last step of its path."""
+    """Return what is in a container or an object, but for numbers and texts, each with the last step of its path."""
     if type(value) in MAPPINGS.values():
-        return [(repr(key if type(key) in PLAIN else i), part) for i, (key, part) in enumerate(list(value.items()))]
+        items = [entry for entry in enumerate(list(value.items())) if type(entry[1][1]) not in PLAIN]
+        return [(repr(key if type(key) in PLAIN else i), part) for i, (key, part) in items]
     if type(value) in {list, tuple, deque}:
-        return [(str(i), part) for i, part in enumerate(list(value))]
+        return [(str(i), part) for i, part in enumerate(list(value)) if type(part) not in PLAIN]
     if is_users_object(value):
         with suppress(Exception):  # it may refuse to be looked at
             return _attributes_in(value)
