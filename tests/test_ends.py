@@ -53,6 +53,8 @@ def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
     assert rows[2]["of potential fetches"] == median(r.summary["fetches"] / 50 for r in four)
     (bytes_of_one,) = {row["bytes"] for row in rows[:1]}
     assert bytes_of_one == always[0].summary["bytes_pushed"] + always[0].summary["bytes_fetched"]
+    plot(swept, Path("c.png"), "ends", Options(x=C, by=["dispatcher.fetch"]))  # the dotted line is one of its own
+    assert [len(figure.axes[0].get_legend_handles_labels()[1]) for figure in drawn] == [1, 2]
 
 
 def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
@@ -127,6 +129,9 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
         "iterations": [50.0] * 6,
         "updates": [50.0] * 6,
     }[x]
+    names = {"bytes": "total bytes", "iterations": "iteration", "updates": "update"}
+    against = names.get(x, f"share of {x} that passed")
+    assert drawing.caption.startswith(f"Validation error at the end of runs against {against}. ")
     expected = sorted(median(values[at : at + 2]) for at in (0, 2, 4))
     assert list(line.get_xdata()) == pytest.approx(expected)  # type: ignore[arg-type]
     assert "did not diverge" not in drawing.caption
@@ -151,6 +156,11 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == order
     assert [list(line.get_xdata()) for line in axes.lines] == [[*map(order.index, names)]] * 2  # type: ignore[arg-type]
     assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {0}
+    listed = {"server.name": [name.lower() for name in reversed(order)]}
+    worst_first = sorted(results, key=lambda run: listed["server.name"].index(run.config["server"]["name"]))
+    plot(worst_first, Path("x.png"), "ends", Options(x="server.name", by=["clients.count"], panel=[], where=listed))
+    assert [label.get_text() for label in drawn[1].axes[0].get_xticklabels()] == order[::-1]
 
 
 def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -> None:

@@ -113,12 +113,15 @@ def test_the_reference_is_named_after_those_ahead() -> None:
     assert (
         leaders([values], names, fields=[field]) == "Ahead at λ = 32: FASGD (0.3); next: SASGD (0.4); one client: 0.1"
     )
+    names = {"one": "λ = 1", "a": "λ = 32, local steps 2", "b": "λ = 32"}  # of which one says nothing else
+    answer = leaders([values], names, fields=[field])
+    assert answer == "Ahead at λ = 32: λ = 32 (0.3); next: local steps 2 (0.4); one client: 0.1"
     waits = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
     found = leaders([{"sync": 0.1, "a": 0.4, "b": 0.3}], {}, fields=[field_of(waits, "updates")])
     assert found == "Ahead: b (0.3); next: a (0.4); without staleness: sync (0.1)"
     assert shortened(found, 50) == "Ahead: b (0.3); without staleness: sync (0.1)"
     assert shortened(found, 20) == "Ahead: b (0.3)"
-    assert shortened("Ahead: a long name", 12) == "Ahead:\na long name"
+    assert shortened("Ahead: a long name", 11) == "Ahead:\na long name"
     assert shortened("Ahead: a long name of many words", 12) == "Ahead: a\nlong name …"
     assert shortened(f"Ahead: {'x' * 30}", 12) == "Ahead: …"
     assert shortened("Fewest bytes at λ = 64: a (2 GB)", 24) == "Fewest bytes at λ = 64:\na (2 GB)"
@@ -206,6 +209,8 @@ def test_panels_of_one_client_count_only_alone() -> None:
     assert told(0, 1) == "Ahead at λ = 8: ASGD, b (0.3); next: a (0.4); without staleness: sync (0.5)"
     fields = [field_of(panels[place], None) for place in (0, 1)]
     assert leaders(values[:2], {}, start="Fewest bytes", fields=fields).startswith("Fewest bytes at λ = 8: b (0.3); ")
+    mixed = field_of(lines_of(a=Fake(ASGD, 2), b=Fake(ASGD, 4)), "updates")
+    assert leaders(values[:2], {}, fields=[fields[0], mixed]) == "Ahead: b (0.3); next: a (0.4)"
     alone = field_of(lines_of(a=Fake(ASGD, 8)), "updates")
     assert leaders([values[1], {"a": 0.1}], {}, fields=[fields[1], alone]) == (
         "Ahead in 1 of 2 panels: b (0.3); next: a (0.4)"
@@ -235,8 +240,8 @@ def test_a_figure_against_bytes(made: Sequence[Result], drawn: list[Figure]) -> 
         drawn[0].texts[-1].get_text()
         == "Fewest bytes to 0.11, 10 % above the lowest: SASGD (12 kB); next: ASGD (36 kB)"
     )
-    assert "↙ better: down and left" in [text.get_text() for text in drawn[0].axes[0].texts]
     plot(made, Path("x.png"), "ends", Options(x="bytes"))
+    assert all("↙ better: down and left" in [text.get_text() for text in figure.axes[0].texts] for figure in drawn)
     assert " ".join(drawn[1].get_suptitle().split()) == title
     answer = "Fewest bytes within 10 % of the lowest: SASGD (15 kB, 0.105); lowest: ASGD (45 kB, 0.1)"
     assert drawn[1].texts[-1].get_text() == answer
@@ -291,7 +296,9 @@ def test_lines_that_coincide_are_in_a_tie(made: Sequence[Result], drawn: list[Fi
     assert plot(made, Path("x.png"), "matrix").answer == "Ahead: ASGD and SASGD (0.1 each)"
     assert [line.get_label() for line in drawn[0].axes[0].lines] == ["ASGD", "FASGD"]
     answer = "Fewest bytes within 10 % of the lowest: ASGD and SASGD (5 kB, 0.1 each)"
-    assert plot(made, Path("x.png"), "ends").answer == answer
+    ends = plot(made, Path("x.png"), "ends")
+    assert ends.answer == answer
+    assert ends.caption.startswith("Validation error at the end of runs against total bytes.")
     assert plot(made, Path("x.png"), options=Options(x="bytes")).answer.endswith(": ASGD and SASGD (5 kB each)")
     for run in made:
         run.metrics["validation_error"] = 0.5

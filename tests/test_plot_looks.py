@@ -356,6 +356,8 @@ def test_words_instead_of_values() -> None:
 def test_who_leads() -> None:
     panels = [{"a": 1.0, "b": 2.0, "c": float("nan")}, {"a": 3.0, "b": 2.0, "c": 5.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
     assert ranked(panels) == ["a", "b", "c"]
+    without = [{"c": math.inf, "a": 0.1, "b": 0.2, "d": 0.3}, {"c": 0.1, "d": 0.2, "a": 0.4, "b": 0.3}]
+    assert ranked(without) == ["a", "b", "d", "c"]  # their mean ranks are 1.5, 1.5, 1.5 and, with a last one, 2
     assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
     assert leaders([{one: 1.0, "z": 2.0} for one in "aabc"], {}) == "Ahead: a in 2 of 4 panels, b in 1, c in 1"
     assert leaders([{one: 1.0, "z": 2.0} for one in "aabcd"], {}) == "Ahead: a in 2 of 5 panels, others in 3"
@@ -374,6 +376,7 @@ def test_who_leads() -> None:
     assert leaders([{"a": 1.0, "b": 1.0, "c": 2.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""
     assert leaders([{"a": 1.0, "b": 1.01, "c": 2.0}], {}) == "About equal: a and b (1 to 1.01)"
+    assert leaders([{"a": 1.0, "b": 1.0, "c": 1.01}], {}) == "About equal: a, b and c (1 to 1.01)"
     assert leaders([{"a": 1.0, "b": 1.03}], {}) == "Ahead: a (1); next: b (1.03)"
     assert leaders([{"a": 1.0, "b": 0.99}], {}, largest=True) == "About equal: a and b (1 to 0.99)"
     assert leaders([{"a": 2.0, "b": 1.0}], {"a": "ASGD, α = 1, top_k", "b": "ASGD, α = 2, top_k"}) == (
@@ -390,7 +393,9 @@ def test_who_leads() -> None:
     )
     names = {"a": "Sync, m = 8", "b": "ASGD", "c": "FASGD, α = 1"}
     assert leaders([dict.fromkeys("abc", 1.0)], names) == "Equal: Sync (m = 8), ASGD and FASGD (α = 1) (1 each)"
-    assert leaders([dict.fromkeys("abcd", 1.0)], {one: one * 39 for one in "abcd"}) == "Equal: all 4 (1 each)"
+    for some in ("abc", "abcd"):
+        every = leaders([dict.fromkeys(some, 1.0)], {one: one * 39 for one in some})
+        assert every == f"Equal: all {len(some)} (1 each)"
     ends = {"a": "t0 0, mode polyak", "b": "t0 6250, mode polyak", "c": "t0 6250, mode torch", "d": "no average"}
     long = {one: f"AveragedSGD, α = 0.1, {end}, no schedule" for one, end in ends.items()} | {"e": "ASGD, no schedule"}
     assert own_parts(long) == {

@@ -185,7 +185,7 @@ def test_which_rows_of_long_columns_are_kept() -> None:
 class _Run:
     """What the verdict asks of a run, which ended with this error at its last row."""
 
-    timed = by_the_clock = False
+    timed = by_the_clock = larger = False
     summary: ClassVar = {"status": "finished"}
 
     def __init__(self, value: float, diverged: bool = False, *, count: int = 4, end: int = 100, **config: Any) -> None:
@@ -195,7 +195,7 @@ class _Run:
         self.config = {"server": {"name": "asgd"}, "clients": {"count": count}, "data": {"name": "digits"}} | config
 
     def larger_is_better(self, _: str) -> bool:
-        return False
+        return self.larger
 
     def final(self, _: str) -> float:
         return self.value
@@ -235,6 +235,8 @@ def panels(**lines: list[float]) -> list[Panel]:
         ({"a": [0.1], "b": [0.3]}, "With one run of each, chance may have decided: only more seeds would tell."),
         ({"a": [0.1, 0.2], "b": [0.3]}, "It is ahead in 2 of 2 comparisons; with one run on a side, chance may"),
         ({"a": [0.125, 0.375], "b": [0.25, 0.25], "c": [1]}, "A tie: a and b have the same final validation error, 0."),
+        ({"a": [0.25], "b": [0.25], "c": [0.25], "d": [0.25]}, "A tie: a and b and c (and 1 more) have the same final "
+         "validation error, 0.2500 (one run), the smallest of 4."),
         ({"a": [0.01, math.inf, math.inf], "b": [0.3, 0.4, 0.5]}, "b won: its final"),
         ({"a": [0.01, 0.02, math.inf], "b": [0.3, 0.4, 0.5]}, "(median of 3 runs, from 0.01000, and some diverged)"),
         ({"a": [math.inf], "b": [math.inf]},
@@ -248,6 +250,22 @@ def test_who_won(lines: dict[str, list[float]], says: str) -> None:
     assert len(rows) == len(lines)
     finals = [row[next(key for key in row if key.startswith("final"))] for row in rows]
     assert finals == sorted(finals, key=lambda one: math.inf if one is None else one)
+    finite = {name: [value for value in values if math.isfinite(value)] for name, values in lines.items()}
+    for row in rows:
+        ends = finite[row["line"]] if len(lines[row["line"]]) > 1 else []
+        assert [row.get("smallest"), row.get("largest")] == ([min(ends), max(ends)] if ends else [None, None])
+
+
+@pytest.mark.usefixtures("_by_error")
+def test_who_won_where_more_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest median, in which a run that diverged counts as −∞."""
+    monkeypatch.setattr(_Run, "larger", True)
+    found = panels(a=[0.3, 0.4, 0.6], b=[0.9, 0.8, math.inf])
+    assert winner.verdict(found) == (
+        "b won: its final validation error is 0.8000 (median of 3 runs, up to 0.9000, and some diverged), the largest "
+        "of 2. Next is a, 0.4000. It is ahead in 6 of 9 pairs of runs, so chance may have decided."
+    )
+    assert [row["line"] for row in winner.winner_table(found)[0].rows] == ["b", "a"]
 
 
 @pytest.mark.usefixtures("_by_error")
@@ -386,7 +404,7 @@ def test_in_how_many_pairs_the_winner_is_ahead() -> None:
 def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> None:
     """First what the sweep varies; not what follows from it, such as another server's hyper-parameters."""
     pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
-    sweep = {"server": [{"name": "asgd", "lr": 0.1}, {"name": "fasgd", "lr": 0.01}], "seed": [0, 1]}
+    sweep = {"server": [{"name": "asgd", "lr": 0.1}, {"name": "fasgd", "lr": 0.01, "gamma": 0.8}], "seed": [0, 1]}
     small_yaml.write_text(dump_yaml(digits_experiment | {"sweep": sweep}), encoding="utf-8")
     assert command("run", small_yaml, "--quiet", "--out", "out") == (0, "", "")
     assert command("report", "out", "-o", "report.html")[0] == 0

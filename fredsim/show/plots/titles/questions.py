@@ -46,7 +46,7 @@ LONGEST = 80  # … and of the names of lines that are about equal
 Values = Sequence[Mapping[str, float]]
 
 
-def direction(*, largest: bool = False, cheap: bool = False) -> str:
+def direction(*, cheap: bool, largest: bool = False) -> str:
     """Return which way is better: down, or up if the largest is best; and to the left if less of x is better, too."""
     if largest:
         return UP_LEFT if cheap else UP
@@ -122,10 +122,7 @@ def leaders(
     alone = ""
     if len(several) < len(fields) and any(len(values[place]) > 1 for place in several):
         values, fields = [values[place] for place in several], [fields[place] for place in several]
-        panels, alone = (
-            f"{panels} with λ > 1",
-            f"λ = {fields[0].clients}" if len(fields) == 1 and fields[0].clients else "",
-        )
+        panels, alone = f"{panels} with λ > 1", f"λ = {fields[0].clients}" if fields[0].clients else ""
     every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
     compared = [found for found, whole in zip(finite, values, strict=True) if len(whole) > 1]
