@@ -134,6 +134,7 @@ def test_keys_and_values(offered: Offered) -> None:
     assert offered(*words, "server.name", "=", "fas") == ["fasgd"]
     assert offered(*words, "compress.name", "=", "") == [*COMPRESSORS]
     assert offered(*words, "dispatcher.fetch", "=", "") == [*GATES]
+    assert offered(*words, "server.name", "=", "fasgd", "server.variant", "=", "") == ["std", "released", "printed"]
     assert offered(*words, "clients.sampling=i") == ["clients.sampling=iid"]  # as other shells have it
     assert offered(*words, "clients.samp") == [
         "clients.sampling=", *(f"clients.sampling={one}" for one in Sampling.__args__),  # type: ignore[attr-defined]

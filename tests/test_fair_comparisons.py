@@ -361,6 +361,10 @@ def test_lines_that_grow_by_many_decades_leave_the_panel(made: Sequence[Result],
     assert max(np.asarray(left.get_ydata(), float)) == 1000
     assert isinstance(left, Line2D)
     assert "△: a line leaves at the top, 1\u2009000; the largest value is 10³⁰." in drawing.caption
+    for run, last in zip(made, (1e-6, 1e30, 1e-4), strict=True):
+        run.metrics["staleness_max"] = np.geomspace(1.0, last, ROWS)
+    drawing = plot(made, Path("x.png"), options=Options(y="staleness_max"))  # of which more may be better
+    assert "leaves" not in drawing.caption
 
 
 def test_titles_have_lines_of_about_the_same_length() -> None:

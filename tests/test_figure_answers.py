@@ -212,16 +212,18 @@ def test_the_order_of_a_legend_is_said(small_yaml: Path, drawn: list[Figure]) ->
 @pytest.mark.parametrize("apart", [False, True])
 def test_many_lines_without_bands(apart: bool, small_yaml: Path) -> None:
     """Where their ranges are said, and whether those of the best two overlap."""
-    words = ["sweep={server.lr: [1, 2, 3, 4, 5, 6, 7], seed: [0, 1]}", "iterations=2"]
+    words = ["sweep={server.lr: [1, 2, 3, 4, 5, 6, 7], seed: [0, 1, 2]}", "iterations=2"]
     results = list(fredsim.sweep(small_yaml, words))
-    for place, pair in enumerate(zip(results[::2], results[1::2], strict=True)):
-        for run, more in zip(pair, (0.0, 0.01 if apart else 0.03), strict=True):
+    for place in range(7):
+        for run, more in zip(results[3 * place :], (0.0, 0.005, 0.01 if apart else 0.03), strict=False):
             run.metrics["validation_error"] = 0.1 + 0.02 * place + more
+    results[-1].metrics["validation_error"] = 1e30
     caption = plot(results, Path("x.png")).caption
-    assert "Lines: median of 2 runs; the table has their smallest and largest." in caption
+    assert "Bands are cut" not in caption
+    assert "Lines: median of 3 runs; the table has their smallest and largest." in caption
     overlap = "The best two that are compared end in ranges that overlap."
     assert (overlap in caption) is not apart
-    single = results[::2]
+    single = results[::3]
     for run in single[:2]:
         run.metrics.loc[len(run.metrics) - 1, "validation_error"] = 0.1
     drawing = plot(single, Path("x.png"))  # of which two end equally: one run has no range

@@ -137,11 +137,16 @@ def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:
             assert (row["smallest"], row["largest"]) == (pytest.approx(min(values)), pytest.approx(max(values)))
     axes = drawn[0].axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ASGD", "Sync", "SASGD"]
-    plots.plot(runs[::-1], Path("m.png"), "matrix", replace(options, where={"server.name": [*lines]}))  # in its order
+    alone = [run for run in runs if run.config["dispatcher"]["compute"]["seconds"] == 1.0]
+    some = [run for run in runs[::-1] if run in alone or run.config["server"]["name"] != "sync"]
+    plots.plot(some, Path("m.png"), "matrix", replace(options, where={"server.name": [*lines]}))  # in its order
     says = [" ".join(shown.axes[0].get_xlabel().split()) for shown in drawn]
     assert ["rows: best first by mean rank" in text for text in says] == [True, False]
+    assert ["empty: not run" in text for text in says] == [False, True]
+    assert not any(line.get_visible() for line in axes.get_xgridlines() + axes.get_ygridlines())
     assert sorted(text.get_text() for text in axes.texts).count("diverged") == 1
     assert [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"].count("0") == 2
+    assert plots.plot(alone, Path("m.png"), "matrix", options).answer.startswith("Ahead: ASGD (0); ")
 
 
 def test_only_what_was_chosen(swept: Results, command: Command) -> None:
@@ -214,13 +219,17 @@ def test_what_is_refused(swept: Results, refused: Refused) -> None:
 
 def test_rows_that_are_numbers_stay_in_their_order(swept: Results, drawn: list[Figure]) -> None:
     runs = [run for run in swept if run.config["server"]["name"] == "asgd"]
-    options = plots.Options(by=["server.lr"], panel=["dispatcher.compute.seconds"], reach=[0.4])
-    plots.plot(runs, Path("m.png"), "matrix", options)
     rates = sorted({run.config["server"]["lr"] for run in runs})
     assert len(rates) > 1
-    assert [label.get_text().rpartition(" ")[2] for label in drawn[0].axes[0].get_yticklabels()] == [
-        f"{rate:g}" for rate in rates
-    ]
+    for run in runs:  # so that the largest is the best
+        run.metrics["validation_error"] = run.summary["validation_error"] = 0.9 - run.config["server"]["lr"]
+    of_one_clock = [run for run in runs if run.config["dispatcher"]["compute"]["seconds"] == 1.0]
+    for some, by, reach in ((runs, ["server.lr"], [0.8]), (of_one_clock, None, [])):
+        options = plots.Options(by=by, panel=["dispatcher.compute.seconds"], reach=reach)
+        plots.plot(some, Path("m.png"), "matrix", options)
+        assert [label.get_text().rpartition(" ")[2] for label in drawn[-1].axes[0].get_yticklabels()] == [
+            f"{rate:g}" for rate in rates
+        ]
 
 
 def test_a_label_takes_as_few_lines_as_it_needs() -> None:

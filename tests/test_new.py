@@ -70,6 +70,7 @@ def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
     assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
     experiment = resolved("mine.yaml")
     assert (experiment.data.name, experiment.model.name) == (data, "gpt")
+    assert command("new", "own", "--own", "server", "--data", data)[0] == 0  # its samples are any
 
 
 def test_drawn_images_are_for_a_residual_network(command: Command) -> None:

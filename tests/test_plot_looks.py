@@ -139,6 +139,7 @@ def test_names_stand_where_the_axis_ends(made: list[Result], drawn: list[Figure]
     plot(made, Path("x.png"), options=Options(x="bytes", end=2.5e7))
     names = [text for text in drawn[0].axes[0].texts if isinstance(text, Annotation)]
     assert [text.xy[0] for text in names] == [20] * len(NAMES)
+    assert drawn[0].axes[0].get_xlim() == (0, 25)
 
 
 def test_a_sweep_of_a_number(small_yaml: Path, drawn: list[Figure]) -> None:
@@ -335,6 +336,10 @@ def test_words_instead_of_values() -> None:
     assert noun({"problem.nested"}, switch=True).startswith("choice of nested")
     assert (noun({"dispatcher.fetch.bandwidth_aware.c"}), noun({"data.length"})) == ("fetch gate", "data set")
     assert noun(set()) == "setting"
+    gates = {"dispatcher.push", "dispatcher.fetch"}
+    assert (noun(gates), noun(gates | {"server.name"})) == ("pair of gates", "server and pair of gates")
+    names = {"server.name": {"Adam", "ASGD"}, "server.inner.name": {"Adam"}}
+    assert owners(names) == {}  # every label has the server's name
     lr, inner = "server.lr.base", "server.inner.lr.base"
     assert owners({lr: {"base 0.1"}, inner: {"base 0.2"}}) == {lr: "server lr", inner: "inner lr"}
     seconds = "dispatcher.compute.seconds"  # of which another run has a distribution

@@ -352,6 +352,16 @@ def test_a_draw_knows_whose_it_is() -> None:
     assert draw.random(5).tolist() == generator(7, 3, 2**33 + 1).random(5).tolist()
 
 
+def test_what_verify_says_where_the_bits_differ(command: Command) -> None:
+    """Those of a problem that is not `portable` are promised on the same machine alone."""
+    run(problem=problem("Cliff"))
+    path = Path("run/metrics.csv")
+    path.write_text(path.read_text().replace("1,", "2,", 1))
+    code, output, _ = command("verify", "run")
+    assert code == 1
+    assert "\n  gradients are those of a problem's class: their bits are promised on the same" in output
+
+
 def test_files_are_part_of_the_run(command: Command, refused: Refused) -> None:
     Path("table.txt").write_text("1 2 3")
     Path("other.txt").write_text("any")
@@ -502,6 +512,8 @@ def test_divergence_is_no_error(command: Command) -> None:
     code, _, messages = command("run", "base.yaml", "problem={name: 'changing:P'}", "--out", "nan")
     assert Result(Path("nan")).ending == "diverged"
     assert "gradient 3 of client 3 has NaN at finite parameters, 0.639 at most" in messages
+    code, _, messages = command("run", "base.yaml", "server.lr=1e6", "--out", "high")  # of which no height is finite
+    assert (code, " s, height none, digest " in messages) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,10 @@ def test_what_stands_in_it(sweep: Results, command: Command) -> None:
     figures = data["figures"]
     counts = Counter(name.partition("-")[0] for name in figures)
     assert counts == {"curves": 2, "staleness": 2, "copies": 4, "probe": 4}
+    low, high, middle = (trace["y"] for trace in figures["probe-0"]["data"][:3])
+    assert len(middle) > 1
+    assert all(least <= between <= most for least, between, most in zip(low, middle, high, strict=True))
+    assert low != middle != high
     all_pass = [trace for trace in figures["copies-0"]["data"] if trace["meta"]["is"] == "all"]
     assert [(trace["x"], trace["y"]) for trace in all_pass] == [([0, 50], [0, 50])]  # pushes of 50 iterations
     for figure in figures.values():

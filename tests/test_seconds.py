@@ -312,6 +312,24 @@ def test_the_rate_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "iteration 8 of 10 iterations, 2 it/s, " in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_the_rows_of_the_live_table() -> None:
+    """They have names as they are, and losses where there is no error; that of a run that failed goes."""
+    console = PlainConsole(file=StringIO(), width=200, force_terminal=True)
+    table = TableMonitor(console)
+    table.sweep(2, 0)
+    for name in ("[/a]", "[b]"):
+        observer = table.observer()
+        observer.begin(name, 10, None)
+    with table:
+        assert re.search(r"\n\[/a\] .*\n\[b\] ", re.sub(r"\x1b\[[\d;?]*\w|\r", "", console.file.getvalue()))  # type: ignore[attr-defined]
+    losses: dict[str, Any] = {"validation_error": math.nan, "validation_loss": 0.25, "digest": ""}
+    observer.row(Row(**dict.fromkeys(METRICS, 0) | losses))
+    table.failed("[/a]", "it is dark")
+    assert [(row.description, row.fields["error"]) for row in table.progress.tasks] == [
+        ("all runs", "1 failed"), ("[b]", "loss 0.25"),
+    ]  # fmt: skip
+
+
 def _followed(path: Path, words: tuple[str, ...], monitor: LineMonitor | TableMonitor) -> Result:
     from fredsim.runs.many.runner import run_expansion
     from fredsim.runs.single.opening import open_expansion

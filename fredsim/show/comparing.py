@@ -98,7 +98,7 @@ class Collector(Teller):
 
 
 @own_data_read_anew
-def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, backend: str | None = None) -> None:
+def verify(tell: Teller, folder: Path, jobs: int, root: Path | None, backend: str | None) -> None:
     """Repeat a run, or the runs of a sweep, and tell for each what differs."""
     check_jobs(jobs)
     stopped: list[Result] = []

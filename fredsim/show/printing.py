@@ -162,7 +162,7 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
         **{name: s[name] for name in result.own_metrics},
-        "iter./s": round(rate) if rate is not None and 10 <= rate < math.inf else rate,
+        "iter./s": round(rate) if 10 <= rate < math.inf else rate,
         "digest": s["digest"][:12],
     }
 

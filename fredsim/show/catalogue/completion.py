@@ -123,8 +123,7 @@ def settings(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """Offer KEY=VALUE: keys and, after a key, its values. Bash takes KEY, = and VALUE as three words."""
     before = _texts(ctx)
     if before and "=" not in before[-1].rstrip("="):  # bash has cut a word at its =
-        values = _values(ctx, before[-1].rstrip("="))
-        return _offered(values, "" if incomplete == "=" else incomplete)
+        return _offered(_values(ctx, before[-1].rstrip("=")), incomplete)
     key, equals, _ = incomplete.partition("=")
     if equals:
         return _offered([(f"{key}={value}", idea) for value, idea in _values(ctx, key)], incomplete)

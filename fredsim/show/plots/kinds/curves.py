@@ -94,7 +94,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
     circles = [source for source, shown in sources.items() if shown]
-    text = " ".join([*caption, *marker_notes(marked, circles, worst_edge(runs, y)), *([scale] if scale else [])])
+    text = " ".join(filter(None, [*caption, *marker_notes(marked, circles, worst_edge(runs, y)), scale]))
     drawing = titled(Drawing(text, tables, bool(circles)), panels, shapes, same, x, y, name)
     return replace(drawing, named=name_lines(grid, panels, seen, drawing, options))
 
