@@ -89,7 +89,10 @@ def test_over_numbers_of_clients_the_largest_counts(small_yaml: Path, drawn: lis
     assert drawing.answer == "Ahead at λ = 4: SASGD (0.2); next: ASGD (0.4)"
     alone = plot(runs[:2], Path("x.png"), "ends", Options(x="clients.count", by=["server.name"]))
     assert alone.question == "At which number of clients λ is the validation error of ASGD lowest?"
-    assert len(drawn) == 2
+    assert [*drawing.order] == ["SASGD", "ASGD"]  # the best first
+    curves = plot(runs, Path("x.png"), options=Options(by=["clients.count"], panel=["server.name"]))
+    assert (curves.question, curves.answer) == (drawing.question, drawing.answer)
+    assert len(drawn) == 3
 
 
 def test_false_and_true_keep_their_order(small_yaml: Path, drawn: list[Figure]) -> None:

@@ -245,6 +245,8 @@ def test_a_figure_against_bytes(made: Sequence[Result], drawn: list[Figure]) -> 
     assert " ".join(drawn[1].get_suptitle().split()) == title
     answer = "Fewest bytes within 10 % of the lowest: SASGD (15 kB, 0.105); lowest: ASGD (45 kB, 0.1)"
     assert drawn[1].texts[-1].get_text() == answer
+    alone = plot(made[:1], Path("x.png"), "ends", Options(x="bytes"))
+    assert alone.question == "With how few bytes does the validation error of ASGD come near its lowest?"
 
 
 def test_what_diverged_is_not_near_the_lowest(made: Sequence[Result]) -> None:

@@ -212,9 +212,9 @@ def test_the_order_of_a_legend_is_said(small_yaml: Path, drawn: list[Figure]) ->
 @pytest.mark.parametrize("apart", [False, True])
 def test_many_lines_without_bands(apart: bool, small_yaml: Path) -> None:
     """Where their ranges are said, and whether those of the best two overlap."""
-    words = ["sweep={server.lr: [1, 2, 3, 4, 5, 6, 7], seed: [0, 1, 2]}", "iterations=2"]
+    words = ["sweep={server.lr: [1, 2, 3, 4, 5, 6, 7, 8], seed: [0, 1, 2]}", "iterations=2"]
     results = list(fredsim.sweep(small_yaml, words))
-    for place in range(7):
+    for place in range(8):
         for run, more in zip(results[3 * place :], (0.0, 0.005, 0.01 if apart else 0.03), strict=False):
             run.metrics["validation_error"] = 0.1 + 0.02 * place + more
     results[-1].metrics["validation_error"] = 1e30
@@ -223,9 +223,19 @@ def test_many_lines_without_bands(apart: bool, small_yaml: Path) -> None:
     assert "Lines: median of 3 runs; the table has their smallest and largest." in caption
     overlap = "The best two that are compared end in ranges that overlap."
     assert (overlap in caption) is not apart
+    for place, run in enumerate(results):
+        run.metrics["right"] = 0.01 * (place // 3) + place % 3
+    drawing = plot(results, Path("x.png"), options=Options(y="right"))  # nobody knows which is the best
+    assert (drawing.answer, overlap in drawing.caption) == ("", False)
     single = results[::3]
     for run in single[:2]:
         run.metrics.loc[len(run.metrics) - 1, "validation_error"] = 0.1
     drawing = plot(single, Path("x.png"))  # of which two end equally: one run has no range
     assert drawing.answer.startswith("Ahead: α = 1 and α = 2 (0.1 each)")
+    assert overlap not in drawing.caption
+    for place, run in enumerate(results):
+        run.config["clients"]["count"] = max(place // 3, 1)
+        run.metrics["validation_error"] = 0.1 * max(place // 3, 1)
+    drawing = plot(results, Path("x.png"), options=Options(by=["server.lr"], panel=[]))
+    assert drawing.answer.startswith("Equal at λ = 1: α = 1 and α = 2 (0.1 each)")  # one line of the picture
     assert overlap not in drawing.caption

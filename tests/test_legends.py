@@ -62,14 +62,21 @@ def hidden(axes: Axes) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [("a name", "inside"), ("a name of many words " * 5, "beside"), ("", "none")]
+    ("name", "place", "style"),
+    [
+        ("a name", "inside", None),
+        ("a name of many words " * 5, "beside", None),
+        ("", "none", None),
+        ("a name", "inside", "column"),
+        ("a name of many words " * 5, "beside", "column"),
+    ],
 )
-def test_a_legend_takes_no_more_room_than_there_is(name: str, place: str) -> None:
-    """One with long names is beside the panel, and that of one line without a name is not there."""
+def test_a_legend_takes_no_more_room_than_there_is(name: str, place: str, style: str | None) -> None:
+    """One with long names is beside or above the panel, and that of one line without a name is not there."""
     figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.plot(X, X, label=name or "all runs")
-    assert add_legend(figure, [axes], False, "inside", style_of(Options()))
+    assert add_legend(figure, [axes], False, "inside", style_of(Options(style=style)))
     assert (axes.get_legend() is not None, len(figure.legends)) == (place == "inside", place == "beside")
 
 
@@ -174,6 +181,32 @@ def test_what_lines_are_named_by_is_what_they_differ_in() -> None:
     )
     subject = subject_of(panels)
     assert (subject.title, [*subject.entries.values()], subject.values) == ("push gate", ["model", "tensor"], {})
+    seeds = [{"server": {"name": "asgd", "lr": rate}, "seed": seed} for rate, seed in ((0.1, 0), (0.2, 0), (0.1, 1))]
+    assert subject_of(lines_of(seeds, ["seed"])).noun == "setting"  # no learning rate: one line has two of them
+
+
+def test_of_many_parts_that_change_together_the_first_is_named() -> None:
+    """Three that do not are all named, though not above a legend, where they have no room."""
+    parts: dict[str, tuple[Any, Any]] = {
+        "server": ({"name": "asgd"}, {"name": "sync"}), "clients": ({"count": 2}, {"count": 3}),
+        "compress": ({"name": "qsgd"}, {"name": "top_k"}), "model": ({"name": "mlp"}, {"name": "vgg"}),
+    }  # fmt: skip
+    panels = lines_of([{key: both[place] for key, both in parts.items()} for place in (0, 1)])
+    assert subject_of(panels).noun == "server"
+    cases = ((2, "sgd", "skip"), (3, "adam", "skip"), (2, "sgd", "reapply"))
+    panels = lines_of(
+        [
+            {
+                "server": {"name": "asgd"},
+                "clients": {"batch_size": size, "optimizer": {"name": optimizer}},
+                "dispatcher": {"dropped_push": dropped},
+            }
+            for size, optimizer, dropped in cases
+        ]
+    )
+    subject = subject_of(panels)
+    assert subject.noun == "minibatch size µ, clients' optimizer and handling of dropped pushes"
+    assert subject.title == "ASGD"
 
 
 def test_a_line_that_has_only_what_all_have_keeps_its_name() -> None:

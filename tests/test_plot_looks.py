@@ -128,6 +128,23 @@ def test_many_lines_are_named_where_they_end(made: list[Result], drawn: list[Fig
     boxes = [super(Annotation, text).get_window_extent() for text in order]
     assert all(below.y1 <= above.y0 + 1 for below, above in pairwise(boxes))
     assert all(box.x0 >= axes.get_window_extent().x1 for box in boxes)
+    for run, last in zip(made, [-0.5, *finals], strict=False):
+        run.metrics["validation_loss"] = np.linspace(0.9, last, ROWS)
+    plot(made, Path("x.png"), options=Options(y="validation_loss", log=True))
+    names = [text for text in drawn[1].axes[0].texts if isinstance(text, Annotation)]
+    assert [text.xy[1] for text in names] == [0, *finals[:-1]]  # what is below 0 stands at the foot of the axis
+
+
+def test_many_lines_of_which_one_cannot_be_named_where_it_ends(made: list[Result], drawn: list[Figure]) -> None:
+    """Its name is too long, or it has no value: all are in the legend."""
+    end_with(made, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+    made[0].metrics["validation_loss"] = math.nan
+    plot(made, Path("x.png"), options=Options(y="validation_loss"))
+    made[0].config["server"]["name"] = "module_of_a_user:" + "LongNameOfAServer" * 6
+    plot(made, Path("x.png"))
+    for figure in drawn:
+        assert len(figure.legends[0].get_texts()) == len(NAMES)
+        assert not any(isinstance(text, Annotation) for text in figure.axes[0].texts)
 
 
 def test_names_stand_where_the_axis_ends(made: list[Result], drawn: list[Figure]) -> None:

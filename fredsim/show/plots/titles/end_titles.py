@@ -86,7 +86,7 @@ def titled(
     words = isinstance(next(iter(best[0].values())).x, str)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
-    answer = "" if label else leaders(finals, _placed(best, subject.full, options), fields=fields)
+    answer = leaders(finals, _placed(best, subject.full, options), fields=fields)
     if options.axis is None:
         cost = options.x or "bytes"
         what = f"{name}{of}" if label else name

@@ -55,7 +55,7 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     for panel in panels:
         keys |= _between([[flat_config(run) for run in line.runs] for line in panel.lines])
     # A key in which the runs of a line differ is not what the lines are named by.
-    keys = {key for key in keys if all(len(_values(key, configs)) == 1 for configs in flat.values())} or keys
+    keys = {key for key in keys if all(len(_values(key, configs)) == 1 for configs in flat.values())}
     title, entries = _shared([*every])
     told = _told(keys, flat) or keys
     key, values = _swept(keys, flat) or _swept(told, flat) or ("", {})
@@ -171,7 +171,7 @@ def _shared(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
     parts = [label.split(", ") for label in labels]
     common = [part for part in parts[0] if all(part in other for other in parts)] if len(labels) > 1 else []
     rests = [", ".join(part for part in some if part not in common) for some in parts]
-    if not all(rests) or len(set(rests)) < len(rests):
+    if not all(rests):
         return "", dict(zip(labels, labels, strict=True))
     return ", ".join(common), dict(zip(labels, rests, strict=True))
 
