@@ -112,7 +112,9 @@ def test_lines_at_the_same_share_are_told_apart(small_yaml: Path, drawn: list[Fi
     assert [line.get_linestyle() for line in fetches.lines] == styles
     words[0] = "sweep={dispatcher.fetch: [always, {every: 2}, {every: 3}, {every: 4}, {every: 5}]}"
     caption = plot(list(fredsim.sweep(small_yaml, words, out="more")), Path("x.png"), "copies").caption
-    assert "which passed the gates. 5 lines have the same share of pushes." in caption
+    assert (
+        "which passed the gates. Below 0.1 the axis is linear, to 0. 5 lines have the same share of pushes." in caption
+    )
     assert [line.get_linestyle() for line in drawn[1].axes[1].lines] == ["-"] * 4 + ["--"]  # beside a sweep of numbers
 
 
