@@ -23,7 +23,8 @@ def test_circles_are_in_the_unit_of_the_axis(timed: list[Result], drawn: list[Fi
     series = [{"where": {}, "points": [[0.3, 0.5]]}]
     for run in timed:
         run.config["published"] = {"source": "A paper", "x": "seconds", "y": "validation_error", "series": series}
-    plot(timed, Path("x.svg"), options=Options(x="seconds", end=0.5))
+    caption = plot(timed, Path("x.svg"), options=Options(x="seconds", end=0.5)).caption
+    assert "against simulated seconds." in caption
     (axes,) = drawn[0].axes
     assert axes.get_xlabel() == "simulated time (ms)"
     (circle,) = [line for line in axes.lines if line.get_marker() == "o"]

@@ -316,13 +316,15 @@ def test_the_table_of_a_report(test: str, seeds: Seeds) -> None:
     runs = seeds(*({"validation_error": one} for one in (0.1, 0.2, 0.3)), words=[f"evaluation.test={test}"])
     edit(runs[1], how="diverged")
     edit(runs[2], how="nan")
+    edit(runs[0], off=math.nan)
     runs[0].summary["status"] = "interrupted"
     table = run_table(runs, [("other", "failed")], [], several=False)
     names = [column["name"] for column in table["columns"]]
     lost = [{names[at] for at in places} for places in table["worst"]]
     every = {"validation error", "validation loss", "test error", "off", "right"}
     every |= {"test off", "test right"} if test == "true" else set()
-    assert lost == [set(), every, every, set()]
+    assert lost == [{"off"}, every, every, set()]
+    assert "gap" not in names  # which no run has
     assert (table["diverged"], table["interrupted"]) == ([1, 2], [0])
 
 

@@ -90,7 +90,9 @@ def test_a_probe_is_judged_by_what_is_drawn(small_yaml: Path, drawn: list[Figure
     runs = list(fredsim.sweep(small_yaml, words))
     for run, level, norm in zip(runs, (0.3, 0.5), (0.4, 5.0), strict=True):
         run.probe["b_staleness"], run.probe["gradient_norm"] = level, norm
-    assert plot(runs, Path("x.png"), "probe").answer == "Closest in the median: ASGD (0.3); next: SASGD (0.5)"
+    drawing = plot(runs, Path("x.png"), "probe")
+    assert drawing.answer == "Closest in the median: ASGD (0.3); next: SASGD (0.5)"
+    assert drawing.tables[0].rows[0]["rank by staleness"] is None  # what is always the same has no ranks
     levels = {line.get_label(): set(np.asarray(line.get_ydata())) for line in drawn[0].axes[0].lines}
     assert levels == {"ASGD": {0.3}, "SASGD": {0.5}}
     assert drawn[0].axes[0].get_ylabel() == "B-staleness, ‖stale − fresh gradient‖"
@@ -103,13 +105,16 @@ def test_lines_at_the_same_share_are_told_apart(small_yaml: Path, drawn: list[Fi
     results = list(fredsim.sweep(small_yaml, words))
     assert "lines have the same" not in plot(results, Path("x.png"), "copies").caption
     pushes, fetches = drawn[0].axes
+    assert pushes.get_ylim() == (0, 1)
     assert all(set(np.asarray(line.get_ydata())) == {1.0} for line in pushes.lines)
     styles = [line.get_linestyle() for line in pushes.lines]
     assert styles == ["-", "--", "--"]
     assert [line.get_linestyle() for line in fetches.lines] == styles
     words[0] = "sweep={dispatcher.fetch: [always, {every: 2}, {every: 3}, {every: 4}, {every: 5}]}"
     caption = plot(list(fredsim.sweep(small_yaml, words, out="more")), Path("x.png"), "copies").caption
-    assert "which passed the gates. 5 lines have the same share of pushes." in caption
+    assert (
+        "which passed the gates. Below 0.1 the axis is linear, to 0. 5 lines have the same share of pushes." in caption
+    )
     assert [line.get_linestyle() for line in drawn[1].axes[1].lines] == ["-"] * 4 + ["--"]  # beside a sweep of numbers
 
 
@@ -202,6 +207,11 @@ def test_the_order_of_a_legend_is_said(small_yaml: Path, drawn: list[Figure]) ->
     plot([run for run in results if run.config["clients"]["count"] == 2], Path("x.png"))
     found = [" ".join(legend_of(figure).get_title().get_text().split()) for figure in drawn]
     assert found == ["server (best first by mean rank)", "server (best first)"]
+    gates = "{server: {name: asgd, lr: 0.1}, dispatcher.fetch: {every: 4}}, {server: {name: sasgd, lr: 0.1}}"
+    plot(list(fredsim.sweep(small_yaml, [f"cases=[{gates}]"], out="gates")), Path("x.png"), "copies")
+    legend = legend_of(drawn[2])
+    assert legend.get_title().get_text() == "server and fetch gate\n(most bytes first)"
+    assert [text.get_text() for text in legend.get_texts()] == ["SASGD, fetch always", "ASGD, fetch k 4"]
     for title in ("delay of the pipeline (best first)", "server and learning rate α (best first by mean rank)"):
         lines = _heading(title).split("\n")
         assert lines[-1].startswith("(best first")

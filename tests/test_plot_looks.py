@@ -244,6 +244,11 @@ def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figu
     assert shown[0] == "4 lines coincide: ASGD; SASGD; …"
     assert len(drawing.tables[0].rows) == 8
     assert coinciding([{"a": 1, "b": 2, "c": 1}]) == {"a": ["a", "c"], "b": ["b"]}
+    end_with(made, [0.1, 0.1001, *[0.3] * 6])
+    for run in made:
+        run.__dict__["metrics"] = run.metrics.iloc[[0, -1]]
+    plot(made[:2], Path("x.png"))
+    assert [line.get_linestyle() for line in drawn[1].axes[0].lines] == ["-", "--"]  # almost, and of two points each
     labels = [str(n) for n in range(12)]
     assert merged_names({"0": labels}, dict(zip(labels, labels, strict=True)))["0"].startswith("12 lines coincide")
 
@@ -324,6 +329,9 @@ def test_numbers() -> None:
     assert [given(value) for value in (-1.5e20, 0.0005, -1e-5)] == ["−1.5·10²⁰", "5·10⁻⁴", "−10⁻⁵"]
     assert given(0.1) != given(0.1 + 1e-12)
     assert [axis_unit("bytes", most) for most in (999, 2000)] == [(1, "bytes"), (1000, "kB")]
+    assert [axis_unit("seconds", most) for most in (2.0, 2e-3, 2e-6, 2e-9)] == [
+        (1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"),
+    ]  # fmt: skip
     assert TickNumbers().format_ticks([0, 0.0005, 0.001]) == ["0", "0.0005", "0.001"]
     assert TickNumbers().format_ticks([0, 5e5, 1e6]) == ["0", "5·10⁵", "10⁶"]
 

@@ -55,8 +55,7 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     assert {(int(x), int(y)) for x, y in offsets} == {*map(tuple, np.argwhere(counts).tolist())}
     expected = [counts[int(x), int(y)] / counts.max() * areas.max() for x, y in offsets]
     np.testing.assert_allclose(areas, expected)
-    low, high = axes[2].get_ylim()
-    assert low < 0 < 9 < high
+    assert (axes[2].get_xlim(), axes[2].get_ylim()) == ((-0.5, 7.5), (-0.5, 9.5))  # a cell a client and label
     (legend,) = drawn[0].legends
     assert legend.get_title().get_text() == "samples"
     for circle, text in zip(legend.get_lines(), legend.get_texts(), strict=True):  # it has the area of so many
@@ -93,6 +92,7 @@ def test_a_heat_map_of_many(
             assert not drawn[0].axes[0].images
             continue
         (image,) = drawn[0].axes[0].images
+        assert drawn[0].axes[0].get_xlabel() == "clients, by their most frequent label"
         found = np.asarray(image.get_array()).T
         shares = counts[list(shown)] / counts[list(shown)].sum(axis=1, keepdims=True)
         assert sorted(found.tolist()) == sorted(shares.tolist())
@@ -130,7 +130,11 @@ def test_labels_that_a_loss_makes_fit(
     held = label_counts(result)
     assert held.labels.tolist() == change(np.arange(10)).tolist()
     assert held.counts.tolist() == counts_of(partition, 8, result.config["seed"]).tolist()
-    axes = draw([result], "shards")[0].axes[0]
+    figure = draw([result], "shards")[0]
+    sizes = [int(text.get_text()) for text in figure.legends[0].get_texts()]
+    assert sizes[0] == held.counts.max()
+    assert sizes[-1] == 1 or not keys  # a tenth of 12 samples at most
+    axes = figure.axes[0]
     rows = [row for row in axes.get_yticks() if 0 <= row <= 9]
     texts = [axes.yaxis.get_major_formatter()(row).replace("\u2212", "-") for row in rows]
     assert [int(text) for text in texts] == [change(np.arange(10))[int(row)] for row in rows]

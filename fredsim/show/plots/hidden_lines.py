@@ -107,7 +107,7 @@ def _hides(one: NDArray[np.float64], other: NDArray[np.float64], *, points: bool
     Of `points` that nothing joins, return whether one lies upon another.
     """
     if points:
-        return bool((np.abs(one[:, None] - other).max(axis=2, initial=0) < NEAR).any())
+        return bool((np.abs(one[:, None] - other).max(axis=2) < NEAR).any())
     if len(one) < 2 or len(other) < 2:
         return False
     low, high = max(one[0, 0], other[0, 0]), min(one[-1, 0], other[-1, 0])

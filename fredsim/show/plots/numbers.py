@@ -79,7 +79,7 @@ def given(value: object) -> str:
     if isinstance(value, float) and SMALL > abs(value) > 0:
         mantissa, _, exponent = f"{value:.{max(0, len(short.lstrip('-0.')) - 1)}e}".partition("e")
         return _raised(mantissa, int(exponent)).replace("-", MINUS)
-    return str(value) if short == repr(value) or isinstance(value, int) else short
+    return short
 
 
 def _plain(size: float, digits: int) -> str:

@@ -48,15 +48,17 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_ylabel(f"share of {copies} that passed")
         plain_numbers(axes, "x")
         axes.set_xlim(0, max([1, *(int(some[place].index[-1]) for some in found.values() if len(some[place]))]))
+    scales = []
     for axes in grid:
-        scale_y([axes], None, from_zero=True)
+        scales.append(scale_y([axes], None, from_zero=True))
         axes.set_ylim(top=1.0)
     alike = _told_apart(grid, drawn, found)
     for axes in grid:
         unclip(axes)
     rows = [final_row(line) for line in panel.lines]
     text = "Up to each iteration, the share of the copies that could have been made which passed the gates."
-    text = " ".join([text, *alike, *note_costs((line.runs for line in lines), "Lines and bytes")])
+    scaled = filter(None, dict.fromkeys(scales))
+    text = " ".join([text, *scaled, *alike, *note_costs((line.runs for line in lines), "Lines and bytes")])
     subject = subject_of([panel])
     made = {row["line"]: row["bytes"] for row in rows if row["line"] in same}
     order = sorted(made, key=lambda label: -made[label])

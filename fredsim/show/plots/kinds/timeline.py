@@ -98,8 +98,6 @@ def _draw(axes: Axes, spans: Spans, clients: Sequence[int], unit: float) -> None
     apart = {"edgecolor": "white", "linewidth": 0.4} if tasks <= APART else {"linewidth": 0.0}
     for place, state in enumerate(STATES):
         of_state = spans.state == place
-        if not of_state.any():
-            continue
         for client in np.unique(spans.client[of_state]).tolist():
             some = of_state & (spans.client == client)
             begin, length = spans.begin[some] / unit, (spans.end[some] - spans.begin[some]) / unit
