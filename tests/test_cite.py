@@ -1,5 +1,6 @@
 """`fredsim cite`: an entry of everything that is cited, which agrees with what docstrings and citations say."""
 
+import json
 import re
 import shutil
 import tomllib
@@ -15,8 +16,11 @@ from docs.generate.algorithms import known
 from fredsim.config.shipped import shipped
 from fredsim.show.catalogue.bibliography import bibliography, entries_of, keys_of
 from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA
+from tests.sealing import seal
 
 ROOT = Path(__file__).parents[1]
+PROJECT: Any = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSION = PROJECT["version"]
 Command = Callable[..., tuple[int, str, str]]
 
 REQUIRED = {
@@ -141,8 +145,7 @@ def test_an_experiment(command: Command, small_yaml: Path) -> None:
     assert sorted(keys) == sorted([*wanted.split(), "srinet2017", "alpaydin1998", "pedregosa2011", "yurochkin2019"])
     assert "% published points, server sync (hard-sync)\n@article{odena2016," in output
     assert "\n% server adam\n@inproceedings{kingma2015," in output
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert f"  note = {{Version {version}}},\n" in output
+    assert f"  note = {{Version {VERSION}}},\n" in output
 
 
 def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
@@ -153,6 +156,9 @@ def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
     assert keys == ["fredsim", "bengio2003", "alpaydin1998", "pedregosa2011", "barkai2020"]
     name = next(path.name for path in Path("out").glob("server=gap_aware*"))
     assert "bengio2003" not in command("cite", f"out/{name}")[1]
+    summary = json.loads(Path(f"out/{name}/summary.json").read_text(encoding="utf-8"))
+    seal(Path(f"out/{name}"), summary | {"versions": summary["versions"] | {"fredsim": "0.3.1"}})
+    assert f"  note = {{Version {VERSION}, 0.3.1}},\n" in command("cite", "out")[1]  # what computed each of the runs
     shutil.rmtree(f"out/{name}")
     assert command("cite", "out") == (0, output, "")  # the table and the experiment are enough
 
@@ -160,7 +166,9 @@ def test_a_folder_of_results(command: Command, small_yaml: Path) -> None:
 def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Callable[..., str]) -> None:
     module = own_server() + "    citation = 'Müller & Co 2030, 50 % of {it}, arXiv:2999.12345; Odena 2016'\n"
     derived = "from fredsim.servers import ASGD\n\n\nclass Derived(ASGD):\n    pass\n"
-    Path("cited_own.py").write_text(module + own_server(name="Silent") + derived, encoding="utf-8")
+    Path("cited_own.py").write_text(
+        module + own_server(name="Silent").replace("lr)", "lr, weight_decay)", 1) + derived, encoding="utf-8"
+    )
     code, output, _ = command("cite", small_yaml, "server={name: 'cited_own:Plain', lr: 0.1}")
     assert code == 0
     it = r"\textbraceleft{}it\textbraceright{}"  # BibTeX counts the braces of \{ and \}, too
@@ -168,8 +176,10 @@ def test_classes_of_ones_own(command: Command, small_yaml: Path, own_server: Cal
     assert f"{title}\n  eprint = {{2999.12345}},\n  archivePrefix = {{arXiv}},\n}}\n" in output
     assert "% server cited_own:Plain\n@article{odena2016," in output
     for name in ("Silent", "Derived"):  # a citation of ASGD's is not one of what is derived from it
-        output = command("cite", small_yaml, f"server={{name: 'cited_own:{name}', lr: 0.1}}")[1]
+        server = f"server={{name: 'cited_own:{name}', lr: 0.1, weight_decay: 0.1}}"  # whatever it means by that
+        output = command("cite", small_yaml, server)[1]
         assert output.endswith(f"% No source is known of: server cited_own:{name}.\n")
+        assert "loshchilov2019" not in output
         assert "bengio2003" not in output + command("list", f"cited_own:{name}")[1]
     assert list(entries_of("nobody knows this")) == ["nobodyknowsthis"]
 
@@ -192,6 +202,10 @@ def rate(t):
 
 def noisy(x, generator):
     return x
+
+
+def net(shape, classes):
+    raise AssertionError("no model is built")
 
 
 class Rows:
@@ -225,29 +239,54 @@ class Valley:
         ("schedule", "rate", "server={{name: asgd, lr: {{name: '{}'}}}}"),
         ("augmentation", "noisy", "data.augment='{}'"),
         ("data", "Rows", "data={{name: 'python:{}'}}"),
+        ("model", "net", "model={{name: 'torch:{}', numerics: native}}"),
         ("problem", "Valley", "problem={{name: '{}'}}"),
     ],
 )
 def test_every_part_of_ones_own(part: str, name: str, keys: str, command: Command, small_yaml: Path) -> None:
     """A function or class says its source by `citation`, whatever part of the experiment it is; or it has none."""
     own = "\n\n%s.citation = 'Odena 2016'\n"
+    if part == "model":
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
     for module, more in (("cited_parts", own % name), ("uncited_parts", "")):
         Path(f"{module}.py").write_text(OWN_PARTS + more, encoding="utf-8")
         text = keys.format(f"{module}:{name}")
         rest = ["data=null", "model=null", "clients={count: 2}"] if part == "problem" else []
         code, output, messages = command("cite", small_yaml, *rest, text)
         assert (code, messages) == (0, "")
-        label = f"{part} {'python:' if part == 'data' else ''}{module}:{name}"
+        label = part + " " + text.split("'")[1]
         cited = f"% {label}\n@article{{odena2016," in output
         silent = f"% No source is known of: {label}." in output
         assert (cited, silent) == (bool(more), not more), output
 
 
-def test_local_steps_by_speed(command: Command, small_yaml: Path) -> None:
-    changes = ["dispatcher={name: clock}", "clients.sampling=iid"]
-    output = command("cite", small_yaml, *changes, "clients.local_steps={fastest: 5, by: speed}")[1]
-    assert "% local steps by speed\n@article{liu2024," in output
-    assert "liu2024" not in command("cite", small_yaml, *changes, "clients.local_steps={seconds: 2.0}")[1]
+CUT = "stages={{cuts: [W2], delay: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cited"),
+    [
+        (["dispatcher={name: clock}", "clients.local_steps={fastest: 5, by: speed}"], {
+            "liu2024": "local steps by speed",
+        }),
+        (["dispatcher={name: clock}", "clients.local_steps={seconds: 2.0}"], {}),
+        (["clients.prox=0.1"], {"li2020": "proximal term"}),
+        ([CUT.format("pipedream")], {"narayanan2019": "delay pipedream"}),
+        ([CUT.format("pipemare")], {"yang2021": "delay pipemare"}),
+        ([CUT.format("one_step"), "stages.reschedule=9"], {
+            "narayanan2021": "delay one_step", "yang2021": "corrections for stages",
+        }),
+        ([CUT.format("{forward: 1, backward: 0}"), "stages.correction=0.1"], {"yang2021": "corrections for stages"}),
+        ([CUT.format("{forward: 1, backward: 0}")], {}),
+    ],
+)  # fmt: skip
+def test_what_clients_do(changes: list[str], cited: dict[str, str], command: Command, small_yaml: Path) -> None:
+    """Beside the entries of the experiment's server and data."""
+    code, output, messages = command("cite", small_yaml, "clients.sampling=iid", *changes)
+    assert (code, messages) == (0, "")
+    found = {key: comment for comment, key in re.findall(r"^% (.*)\n@\w+\{(\w+),", output, re.MULTILINE)}
+    of_data = {key: found.pop(key) for key in ("fredsim", "bengio2003", "alpaydin1998", "pedregosa2011")}
+    assert (found, of_data["bengio2003"]) == (cited, "server asgd")
 
 
 @pytest.mark.parametrize(
@@ -295,11 +334,10 @@ def test_no_source_is_lost(command: Command, small_yaml: Path, own_server: Calla
 
 def test_the_citation_file() -> None:
     found: Any = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     entry = fields(bibliography()["fredsim"])[2]
     assert found["cff-version"] == "1.2.0"
-    assert found["license"] == project["license"]  # the version: tests/test_packaging.py
-    assert found["title"] == re.sub("[{}]", "", entry["title"]) == f"fredsim: {project['description']}"
+    assert found["license"] == PROJECT["license"]  # the version: tests/test_packaging.py
+    assert found["title"] == re.sub("[{}]", "", entry["title"]) == f"fredsim: {PROJECT['description']}"
     assert found["authors"] == [{"name": entry["author"].strip("{}")}]
     assert {"message", "type", "date-released"} <= found.keys()
     assert str(found["date-released"].year) == entry["year"]

@@ -155,6 +155,15 @@ def test_percentiles_of_staleness(counts: dict[int, int], seeds: list[Result]) -
         assert row[f"{percent} %"] == min(enough)
 
 
+def test_panels_are_compared_by_their_mean_staleness(seeds: list[Result], drawn: list[Figure]) -> None:
+    """Each panel ends at its own largest staleness, and not before 1; an answer has panels of one line only."""
+    for run, counts in zip(seeds, ({0: 1, 4: 3}, {0: 7}, {1: 1, 8: 1}), strict=True):
+        vars(run)["staleness"] = pd.DataFrame({"staleness": counts.keys(), "count": counts.values()})
+    answer = plot(seeds, Path("x.png"), "staleness", Options(panel=["seed"])).answer
+    assert answer == "On average 0 with seed 1, 4.5 with seed 2"
+    assert [axes.get_xlim() for axes in drawn[0].axes[:3]] == [(0, 4), (0, 1), (0, 8)]
+
+
 def test_a_report_knows_the_smallest_error_above_zero(small_yaml: Path, command: Command) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     words = ("data.validation=5", "iterations=1000", "evaluation.every=20", "sweep={seed: [0]}")
@@ -208,7 +217,7 @@ NOTHING = "No value is above 0 that a logarithmic axis could show."
     [
         ((0.9, 0.5, 0.1, np.nan, 0.06, 0.04), "log", ["0.05", "0.1", "0.2", "0.5", "1"], ""),
         ((0.09, 0.08, 0.07, 0.07, 0.07, 0.06), "log", None, ""),
-        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-5), "log", ["10⁻⁵", "10⁻⁴", "0.001", "0.01", "0.1", "1"], ""),
+        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-6), "log", ["10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01", "0.1", "1"], ""),
         (
             (0.9, 0.5, 0.0, np.nan, 0.06, 0.0),
             "symlog",

@@ -246,6 +246,8 @@ def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
     drawing = plot([alone], Path("error.png"), "staleness")  # a single point, at 0 and 1
     assert drawing.answer == "0 on average"
     assert drawn[1].axes[0].get_ylim()[1] <= 1.5
+    vars(swept[0])["staleness"] = pd.DataFrame({"staleness": [0], "count": [7]})
+    assert not plot(swept, Path("error.png"), "staleness", Options(panel=["seed"])).answer  # one panel has two lines
 
 
 def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:

@@ -54,8 +54,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
 def test_three_hundred_runs_fit(many: tuple[list[Path], Path]) -> None:
     folders, path = many
     assert path.stat().st_size <= MOST_BYTES
-    data = data_in(path.read_text(encoding="utf-8"))
+    page = path.read_text(encoding="utf-8")
+    data = data_in(page)
     assert (len(data["runs"]), len(data["lines"]), len(data["texts"])) == (300, 60, 300)
+    rates = [f"{1e-3 * 1.25**number:.3g}" for number in range(20)]  # the first ones and the last are listed
+    assert f"<td>server.lr</td><td>{', '.join(rates[:6])}, … {rates[-1]} (20 values)</td>" in page
     for number in (0, 123, 299):
         rows = fredsim.load(folders[number])
         assert isinstance(rows, Result)
@@ -374,6 +377,9 @@ def test_the_controls_of_curves(span: tuple[float, float, float] | None, linear:
         ("validation_error", ""), ("right", " checked"), ("hit", ""),
     ]  # fmt: skip
     assert ('name="log" checked' in page) == log
+    assert 'name="bands"' not in page
+    figure["data"].append({"meta": {"is": "band"}})
+    assert 'name="bands" checked' in parts.section_html(section, 1, log=False)
 
 
 def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:

@@ -133,7 +133,7 @@ def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
     total = int(counts.sum())
     row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
     if total:
-        row["mean"] = int((counts.index * counts).sum()) / total
+        row["mean"] = _mean(counts)
         row |= {f"{percent} %": percentile(counts, percent) for percent in (50, 95, 99)}
         row["max"] = int(counts.index[-1])
     return row
