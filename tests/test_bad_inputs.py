@@ -106,6 +106,7 @@ TEXTS = {
     "a text that is called a list": ("seed: !!seq x\n", ("bad.yaml:1: seed is tagged seq; use numbers",)),
     "bytes": ("seed: !!binary aGk=\n", ("bad.yaml:1: seed is binary; use numbers",)),
     "a tag that does not fit": ("\nseed: !!int fast\n", ("bad.yaml:2: seed is 'fast'; it is no int",)),
+    "a list with the tag of a text": ("name: !!str [a]\n", ("bad.yaml:1: name is tagged str; use numbers, strings",)),
     "a key that is a list": ("data: {[1]: 2}\n", ("bad.yaml:1: data: key that is a list must be a string",)),
     "a key that is a number, below": ("data:\n  name: x\n  0: 2\n", ("bad.yaml:3: data: key 0 must be a string",)),
     "a key that is null": ("data: {~: 2}\n", ("bad.yaml:1: data: key ~ must be a string",)),
