@@ -369,8 +369,9 @@ def test_what_is_left_out_changes_no_digest(digits_experiment: dict[str, Any]) -
     )
     assert plain.digest == spelled.digest
     assert set(plain.plain()["clients"]) == {"count", "batch_size", "sampling", "local_steps"}
-    keys = {"name": "python:tests.own_data:Blobs", "spread": 0.5, "file": "x"}
-    given = [resolve(digits_experiment | {"data": dict(order)}) for order in (keys.items(), reversed(keys.items()))]
+    base = {"name": "bowl", "iterations": 3, "clients": {"count": 2}, "server": {"name": "asgd", "lr": 0.1}}
+    keys = {"name": "tests.own_problems:Bowl", "size": 3, "noise": 0.5}
+    given = [resolve(base | {"problem": dict(order)}) for order in (keys.items(), reversed(keys.items()))]
     assert given[0].digest == given[1].digest  # in whatever order the arguments of a class stand
 
 
