@@ -1,10 +1,12 @@
 """A clock that is fitted to a record has the times that the record was made with, and predicts what comes of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
@@ -120,7 +122,10 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     assert "noise: {name: gamma, cv: 0." in output
     assert "updates a second" in output
     code, output, _ = command("calibrate", result.folder, "--out", tmp_path / "kept")
+    folders = result.folder, tmp_path / "kept/run"
     assert code == 0
+    then, now = (float(pd.read_csv(folder / "metrics.csv")["time"].iloc[-1]) for folder in folders)
+    assert re.search(f"^seconds +{then:.4f} +{now:.4f} +{now / then:.4f}", output, re.MULTILINE)
     assert f"figure:  {tmp_path / 'kept/run/staleness.png'}" in output
     assert command("verify", tmp_path / "kept/run")[0] == 0
     assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["measured", "predicted"]
@@ -133,6 +138,14 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     for name in ("untimed", "few"):
         says = (f"{name}: has no record of 30 tasks with their times", "`fredsim live`")
         refused("calibrate", tmp_path / name, says=says)
+
+
+def test_what_is_0_has_no_ratio(tmp_path: Path, command: Command) -> None:
+    """The staleness of gradients of a single client."""
+    alone: dict[str, Any] = {"clients": {"count": 1, "batch_size": 2}, "iterations": 60, "evaluation": {"every": 60}}
+    code, output, _ = command("calibrate", recorded(CLOCKS["gamma"], tmp_path / "run", **alone).folder)
+    assert code == 0
+    assert re.search("^mean staleness +0 +0 +–", output, re.MULTILINE)
 
 
 def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:
