@@ -289,6 +289,7 @@ def test_panels_of_tensors_show_all_of_them_the_input_on_top(
     table = pd.read_csv("tensors-table.csv")
     assert len(table) == 8
     assert table["share"].max() > 2 * table["share"].min()
+    assert table["share"].max() < panels[0].get_xlim()[1] < 1.2 * table["share"].max()
 
 
 @pytest.mark.usefixtures("small_yaml")
