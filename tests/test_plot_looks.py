@@ -283,7 +283,7 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == [
         "minibatches of µ = 2", "minibatches of µ = 3",
     ]  # fmt: skip
-    rules = [line.get_xdata() for line in axes.lines if not line.get_clip_on()]  # below these, over their columns
+    rules = [np.asarray(line.get_xdata(), float) for line in axes.lines if not line.get_clip_on()]  # below heads
     assert [bool(-0.5 + 6 * at < low < high < 5.5 + 6 * at) for at, (low, high) in enumerate(rules)] == [True, True]
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
         ["compute", "time", "1", "s"],

@@ -247,7 +247,7 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
     for name, share in zip(table["tensor"], table["share"], strict=True):
         ratios = found.probe[f"b_staleness of {name}"] / found.probe[f"gradient_norm of {name}"]
         assert share == pytest.approx(ratios.median(), rel=1e-12)
-    most = table.loc[table["share"].idxmax()]
+    (most,) = table.nlargest(1, "share").to_dict("records")
     answer = f"Most: {most['tensor']}, {100 * most['share']:.3g} % of its gradient's norm"
     assert plot([found], Path("x.png"), "tensors").answer == answer
     fresh = simulate({"probe": {"every": 5, "per_tensor": True}, "clients": {"count": 1, "batch_size": 2}})
