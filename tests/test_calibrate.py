@@ -1,10 +1,12 @@
 """A clock that is fitted to a record has the times that the record was made with, and predicts what comes of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
@@ -120,7 +122,10 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     assert "noise: {name: gamma, cv: 0." in output
     assert "updates a second" in output
     code, output, _ = command("calibrate", result.folder, "--out", tmp_path / "kept")
+    folders = result.folder, tmp_path / "kept/run"
     assert code == 0
+    then, now = (float(pd.read_csv(folder / "metrics.csv")["time"].iloc[-1]) for folder in folders)
+    assert re.search(f"^seconds +{then:.4f} +{now:.4f} +{now / then:.4f}", output, re.MULTILINE)
     assert f"figure:  {tmp_path / 'kept/run/staleness.png'}" in output
     assert command("verify", tmp_path / "kept/run")[0] == 0
     assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["measured", "predicted"]
@@ -133,6 +138,16 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     for name in ("untimed", "few"):
         says = (f"{name}: has no record of 30 tasks with their times", "`fredsim live`")
         refused("calibrate", tmp_path / name, says=says)
+
+
+def test_what_was_0_has_no_ratio(tmp_path: Path, command: Command) -> None:
+    """Of two clients one never arrived, so nothing was stale; by the fitted clock both arrive."""
+    slow = {"clients": {"count": 2, "batch_size": 2}, "iterations": 60, "evaluation": {"every": 60}}
+    record = recorded(CLOCKS["gamma"], tmp_path / "run", iterations=60, evaluation={"every": 60})
+    other = recorded({"compute": {"seconds": [0.02, 1e6]}}, tmp_path / "slow", **slow)
+    code, output, _ = command("calibrate", record.folder, "--predict", other.folder)
+    assert code == 0
+    assert re.search(r"^mean staleness +0 +[01]\.\d+ +–", output, re.MULTILINE)
 
 
 def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:

@@ -74,6 +74,7 @@ def test_no_line_is_yellow() -> None:
 
 def test_a_sequence_has_an_order() -> None:
     assert sequential(4) == list(SEQUENCE)
+    assert sequential(2) == [SEQUENCE[0], SEQUENCE[-1]]
     assert sequential(1) == [SEQUENCE[0]]
     for ends in (SEQUENCE, DARK_SEQUENCE):
         lightness = [cielab(linear(colour))[0] for colour in sequential(12, ends)]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.show.plots.groups import group
+from fredsim.show.report.sections import sections
 from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
@@ -24,14 +26,15 @@ def test_a_copy_counts_once(small_yaml: Path, command: Command) -> None:
     fredsim.run(small_yaml, ["sweep={seed: [0, 1]}"], out="o")
     one, other = sorted(path for path in Path("o").iterdir() if path.is_dir())
     shutil.copytree(one, "copy")
-    for folders, runs, notes in (
-        ((one, one), "1", 1),
-        ((one, "copy"), "1", 1),
-        (("o", "copy", other), "2", 1),
-        ((one, other), "2", 0),
+    for folders, runs, said in (
+        ((one, one), "1", "counts once"),
+        ((one, "copy"), "1", "counts once"),
+        (("o", "copy", other), "2", "counts once, like 1 more"),
+        ((one, other), "2", ""),
     ):
         code, _, messages = command("plot", *folders, "-o", "x.svg")
-        assert (code, counted("x"), messages.count("note:"), messages.count("\n")) == (0, [runs], notes, notes)
+        assert (code, counted("x"), messages.count("note:"), messages.count("\n")) == (0, [runs], *[bool(said)] * 2)
+        assert messages.endswith(f"{said}\n" if said else "")
     assert messages == ""
     assert "copy: is the same run as o/seed=0" in command("plot", one, "copy", "-o", "x.svg")[2]
     fredsim.run(small_yaml, ["backend=numpy"], out="numpy")  # is another configuration
@@ -60,7 +63,9 @@ def test_of_equal_runs_the_one_remains_that_has_what_is_shown(small_yaml: Path, 
     for kind in ("waits", "probe", "tensors", "curves"):
         others = [name for name in more if name != kind]
         for folders in ((*others, kind), (kind, *others)):
-            assert command("plot", *folders, "--kind", kind, "-o", "x.svg")[0] == 0, folders
+            code, _, messages = command("plot", *folders, "--kind", kind, "-o", "x.svg")
+            assert code == 0, folders
+            assert "5 runs that differ in events and probe and published and threads have the same bits" in messages
         assert "Somebody" in Path("x-table.md").read_text("utf-8") or kind != "curves"
     fredsim.run(small_yaml, ["dispatcher.name=clock", POINTS], out="published")
     for folders in (("plain", "published"), ("published", "plain")):  # which are the same run
@@ -107,6 +112,7 @@ def test_seeds_that_change_nothing(small_yaml: Path, command: Command) -> None:
     assert f"{said}." in Path("o/error-table.md").read_text(encoding="utf-8")
     assert command("plot", "o", "-o", "x.svg")[2] == f"note: {said}\n"
     assert counted("x") == ["3"]
+    assert f" {said}." in next(sections(group([*fredsim.Results("o")], None, None))).caption
     code, _, messages = command("run", small_yaml, "sweep={seed: [0, 1, 2]}", "--out", "drawn")
     assert (code, "same bits" in messages) == (0, False)
 

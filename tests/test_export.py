@@ -16,6 +16,7 @@ import pytest
 import fredsim
 from fredsim.config.document import dump_yaml, flatten
 from fredsim.runs.folder.results import Result
+from fredsim.show.export.recorded import Point, read_run
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -92,6 +93,21 @@ def test_tensorboard_reads_the_numbers(runs: dict[str, Result], command: Command
         assert set(start.hparams) == set(flatten(run.config))
         end = metadata.parse_session_end_info_plugin_data(plugin[metadata.SESSION_END_INFO_TAG])
         assert end.status == {"finished": 1, "diverged": 2}[run.summary["status"]]
+
+
+def test_tensorboard_gets_all_that_float32_holds(runs: dict[str, Result]) -> None:
+    pytest.importorskip("tensorboard", reason=TENSORBOARD)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from fredsim.show.export.to_tensorboard import write
+
+    largest = float(np.finfo(np.float32).max)
+    points = [Point(step, 0.0, value) for step, value in enumerate((largest, -largest, 2 * largest))]
+    list(write([replace(read_run("large", runs["alone"]), points={"x": points})], Path("out")))
+    found = EventAccumulator("out/large").Reload()
+    assert [one.value for one in found.Scalars("x")] == [largest, -largest]
+    text = found.Tensors("summary")[0].tensor_proto.string_val[0].decode()
+    assert f"| not_exported | it exceeds float32: x: {2 * largest:g} at 2 |" in text
 
 
 def test_exporting_again_to_tensorboard(runs: dict[str, Result], command: Command, refused: Refused) -> None:
@@ -183,7 +199,6 @@ def test_odd_names_end_no_export_to_mlflow(runs: dict[str, Result]) -> None:
     needs_mlflow()
     from mlflow.tracking import MlflowClient
 
-    from fredsim.show.export.recorded import read_run
     from fredsim.show.export.to_mlflow import write
 
     names = ["weights (1).pt", "weights [1].pt", "weights _1_.pt", "a//b", "a/../b", "x/", "λ.pt", "p" * 300, "p" * 301]

@@ -22,7 +22,7 @@ from fredsim.show.plots.drawing import axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
-from fredsim.show.plots.line_ends import apart
+from fredsim.show.plots.line_ends import End, apart, name_ends
 from fredsim.show.plots.numbers import TickNumbers, given, median, number
 from fredsim.show.plots.titles.questions import leaders, own_parts, ranked
 from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
@@ -288,6 +288,8 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == [
         "minibatches of µ = 2", "minibatches of µ = 3",
     ]  # fmt: skip
+    rules = [np.asarray(line.get_xdata(), float) for line in axes.lines if not line.get_clip_on()]  # below heads
+    assert [bool(-0.5 + 6 * at < low < high < 5.5 + 6 * at) for at, (low, high) in enumerate(rules)] == [True, True]
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
         ["compute", "time", "1", "s"],
         ["power-law", "compute", "time"],
@@ -316,6 +318,17 @@ def test_names_are_moved_apart_and_not_out(count: int) -> None:
     assert np.argsort(places, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
     assert apart([0.2, 0.8], 0.06, 0.0, 1.0) == [0.2, 0.8]
     assert apart([0.0, 0.0, 1.0, 1.0], 0.25, 0.0, 1.0) == [0.0, 0.25, 0.75, 1.0]
+
+
+def test_a_panel_becomes_high_enough_for_the_names_of_its_lines() -> None:
+    figure = Figure(figsize=(5, 1.5), layout="constrained")
+    axes = figure.subplots()
+    name_ends(axes, [End(1.0, 0.5, f"line {number}", "black") for number in range(20)])
+    figure.draw_without_rendering()
+    boxes = [super(Annotation, text).get_window_extent() for text in axes.texts if isinstance(text, Annotation)]
+    assert all(below.y1 <= above.y0 for below, above in pairwise(boxes))
+    panel, middles = axes.get_window_extent(), [(box.y0 + box.y1) / 2 for box in boxes]
+    assert panel.y0 - 1 <= middles[0] < middles[19] <= panel.y1 + 1
 
 
 def test_numbers() -> None:

@@ -15,6 +15,7 @@ from fredsim.networks.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
+from fredsim.show.plots import plot
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -237,7 +238,7 @@ def test_a_tensor_that_a_proxy_is_named_like(
 
 
 @pytest.mark.usefixtures("small_yaml")  # its folder
-def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: Command) -> None:
+def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: Command, drawn: list[Figure]) -> None:
     found = simulate({"probe": {"every": 5, "per_tensor": True}})
     code, _, _ = command("plot", found.folder, "--kind", "tensors", "-o", "tensors.png")
     assert code == 0
@@ -246,6 +247,12 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
     for name, share in zip(table["tensor"], table["share"], strict=True):
         ratios = found.probe[f"b_staleness of {name}"] / found.probe[f"gradient_norm of {name}"]
         assert share == pytest.approx(ratios.median(), rel=1e-12)
+    (most,) = table.nlargest(1, "share").to_dict("records")
+    answer = f"Most: {most['tensor']}, {100 * most['share']:.3g} % of its gradient's norm"
+    assert plot([found], Path("x.png"), "tensors").answer == answer
+    fresh = simulate({"probe": {"every": 5, "per_tensor": True}, "clients": {"count": 1, "batch_size": 2}})
+    plot([fresh], Path("x.png"), "tensors")  # all are 0
+    assert drawn[-1].axes[0].get_xlim() == (0, 1.05)
 
 
 def test_runs_without_a_tensor_do_not_count_for_it(small_yaml: Path, command: Command) -> None:
@@ -282,6 +289,7 @@ def test_panels_of_tensors_show_all_of_them_the_input_on_top(
     table = pd.read_csv("tensors-table.csv")
     assert len(table) == 8
     assert table["share"].max() > 2 * table["share"].min()
+    assert table["share"].max() < panels[0].get_xlim()[1] < 1.2 * table["share"].max()
 
 
 @pytest.mark.usefixtures("small_yaml")

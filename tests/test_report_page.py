@@ -168,6 +168,15 @@ def test_long_curves_keep_their_extremes(tmp_path: Path) -> None:
         places = [tuple(map(float, point.split(","))) for point in points.split()]
         assert (places[0][0], places[-1][0]) == (50, 410)  # the ends of the axis
         assert (f"{min(y for _, y in places):.1f}", len(places) < 2_000) == ("10.0", True)  # its top
+    assert "more</p>" not in html
+    for run in runs:
+        run.metrics.loc[[5, 9], "validation_error"] = 0.0, math.inf  # an axis from 0 is linear; no place is at infinity
+    html = html_of(runs * 11, tmp_path)
+    assert (html.count("<tr>"), html.count("<p>… and 2 more</p>")) == (1 + 20, 1)
+    assert "<p>validation error against iterations</p>" in html
+    for points in re.findall('points="([^"]*)"', html):
+        heights = [float(point.partition(",")[2]) for point in points.split()]
+        assert (heights[0], min(heights), max(heights)) == (50, 10, 100)  # of 0.5, 0.9 and 0
 
 
 def test_which_rows_of_long_columns_are_kept() -> None:

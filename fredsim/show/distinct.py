@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.runs.folder.results import Result
 from fredsim.show.terminal import say
@@ -38,7 +37,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
         twice.append((result, first))
     if twice:
         result, first = twice[0]
-        more = f", as do {len(twice) - 1} more" if len(twice) > 1 else ""
+        more = f", like {len(twice) - 1} more" if len(twice) > 1 else ""
         what = f"is the same run as {first.folder} (configuration, seed and digest) and counts once{more}"
         say(f"note: {result.folder}: {what}", err=True)
     note_alike([*kept.values()])
@@ -62,8 +61,7 @@ def alike(results: Sequence[Result]) -> str:
             groups.setdefault(repr(config), []).append(result)
     for runs in groups.values():
         if len(runs) > 1 and len({run.summary["digest"] for run in runs}) == 1:
-            configs = [flatten({key: run.config.get(key) for key in QUIET}) for run in runs]
-            keys = sorted(key for key in configs[0] if len({repr(config.get(key)) for config in configs}) > 1)
+            keys = sorted(key for key in QUIET if len({repr(run.config.get(key)) for run in runs}) > 1)
             return f"{len(runs)} runs that differ in {' and '.join(keys)} have the same bits: they show no spread"
     return ""
 

@@ -80,7 +80,7 @@ def read_run(name: str, result: Result) -> ExportedRun:
         rows = zip(steps, seconds, metrics[column], cells, strict=True)
         found = [Point(step, second, float(value)) for step, second, value, row in rows if row[column]]
         measured = result.has_diverged or not all(math.isnan(point.value) for point in found)
-        if column not in left_out and found and measured:
+        if column not in left_out and measured:
             points[column] = found
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     for key, value in numbers.items():

@@ -89,11 +89,7 @@ def style_of(options: Options) -> Style:
 
 
 def take_literally(artist: Artist) -> None:
-    """Let every text in a part of a figure be shown as it is, also one that looks like a formula.
-
-    The numbers beside the ticks have no text before they are drawn; matplotlib writes them itself, some as formulas.
-    """
+    """Let every text in a part of a figure be shown as it is, also one that looks like a formula."""
     for text in artist.findobj(Text):
         assert isinstance(text, Text)
-        if text.get_text():
-            text.set(text=visible(text.get_text(), SHOWN), parse_math=False)
+        text.set(text=visible(text.get_text(), SHOWN), parse_math=False)
