@@ -1,5 +1,6 @@
 """What functions and problems of a user's keep from call to call: no checkpoint has it, so none is written."""
 
+import hashlib
 import itertools
 import subprocess
 import sys
@@ -174,6 +175,10 @@ try:
     fredsim.run(experiment, out="out", progress=True, on_row=on_row)
 except KeyboardInterrupt:
     print("stopped")
+if name == "Plain":
+    with open(__file__, "a") as file:
+        file.write("# what this process does not know")
+    fredsim.run(experiment, ["iterations=5"], out="again")
 """
 
 
@@ -184,7 +189,10 @@ def test_the_globals_of_a_script(name: str, says: str, tmp_path: Path) -> None:
     call = [sys.executable, "script.py", name]
     found = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout == "stopped\n", found.stderr
-    assert Result(tmp_path / "out").summary["status"] == "interrupted"
+    assert (summary := Result(tmp_path / "out").summary)["status"] == "interrupted"
+    if name == "Plain":  # of the code that runs, although the file has been edited since
+        code = hashlib.sha256(SCRIPT.encode()).hexdigest()
+        assert summary["code"] == Result(tmp_path / "again").summary["code"] == {"__main__": code}
     lost = [line for line in found.stderr.splitlines() if "no checkpoint" in line]
     assert len(lost) == bool(says), found.stderr
     if says:
