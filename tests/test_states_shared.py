@@ -364,3 +364,25 @@ def test_a_helper_that_has_not_changed_is_referred_to() -> None:
     assert fresh.row is fresh.rows[0]
     assert fresh.second.array is fresh.rows[1]
     assert fresh.rows == [[0], [0], [1]]
+
+
+class Views:
+    """Names two attributes, of which one becomes a view of an array in the other, to which a third refers."""
+
+    state_names = ("last", "rows")
+
+    def __init__(self) -> None:
+        self.last: Any = {}
+        self.rows = {"row": np.zeros(2)}
+        self.first = [self.rows["row"]]
+
+
+def test_a_named_view_of_a_named_array_does_not_take_its_place() -> None:
+    found, fresh = Views(), Views()
+    for one in (found, fresh):
+        note_start(one)
+    found.last = found.rows["row"][:]
+    found.last[1] = 1
+    put_state(fresh, take_state(found))
+    assert fresh.first[0] is fresh.rows["row"]
+    Same(found, fresh)

@@ -146,7 +146,7 @@ class Packer:
     def _add_arrays(self) -> None:
         """Add the arrays to the state; of a view of another array, only note which part of that array it is."""
         whole: PackedArray | None = None
-        for entry in sorted(self._arrays, key=lambda entry: (entry.begin, -entry.end, not entry.dense)):
+        for entry in sorted(self._arrays, key=_whole_first):
             beside = whole if entry.array.size and whole is not None and entry.begin < whole.end else None
             if entry.exact and (beside is None or entry.end > beside.end):
                 within = ((begin, path) for begin, end, path in self._whole if begin <= entry.begin < entry.end <= end)
@@ -183,6 +183,11 @@ class Packer:
         entry.packed.clear()
         entry.packed["view"] = [whole, array.ctypes.data - begin, array.shape, array.strides, array.dtype.str]
         entry.packed["fixed"] = not array.flags.writeable
+
+
+def _whole_first(entry: PackedArray) -> tuple[int, int, bool, bool, bool]:
+    """Sort arrays by where they begin; of those at one place, the largest, the named and those that own it are first."""
+    return entry.begin, -entry.end, not entry.dense, entry.exact, entry.array.base is not None
 
 
 class Unpacker:
