@@ -366,7 +366,7 @@ def test_a_helper_that_has_not_changed_is_referred_to() -> None:
     assert fresh.rows == [[0], [0], [1]]
 
 
-class Views:
+class Viewed:
     """Names two attributes, of which one becomes a view of an array in the other, to which a third refers."""
 
     state_names = ("last", "rows")
@@ -378,7 +378,7 @@ class Views:
 
 
 def test_a_named_view_of_a_named_array_does_not_take_its_place() -> None:
-    found, fresh = Views(), Views()
+    found, fresh = Viewed(), Viewed()
     for one in (found, fresh):
         note_start(one)
     found.last = found.rows["row"][:]

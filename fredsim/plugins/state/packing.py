@@ -186,8 +186,11 @@ class Packer:
 
 
 def _whole_first(entry: PackedArray) -> tuple[int, int, bool, bool, bool]:
-    """Sort arrays by where they begin; of those at one place, the largest, the named and those that own it are first."""
-    return entry.begin, -entry.end, not entry.dense, entry.exact, entry.array.base is not None
+    """Sort arrays by where they begin; of those at one place, the largest, and the named ones that own it, are first.
+
+    The named ones get their content back in place, and others may refer to the one that owns it.
+    """
+    return entry.begin, -entry.end, not entry.dense, entry.exact, not entry.exact and entry.array.base is not None
 
 
 class Unpacker:
