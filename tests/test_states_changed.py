@@ -40,6 +40,8 @@ def started(seed: int) -> Own:
             made = np.zeros(rng.choice([2, 4, 5]))
         elif what == 6:
             made = [value(depth + 1) for _ in range(rng.randrange(3))]
+        elif what == 7 and depth:
+            made = tuple(value(depth + 1) for _ in range(rng.randrange(3)))
         elif what == 7:
             made = {name: value(depth + 1) for name in rng.sample("xyz", rng.randrange(3))}
         else:
@@ -63,7 +65,7 @@ def parts_of(found: Own) -> list[Any]:
         value = left.pop(0)
         if isinstance(value, Helper):
             left.append(value.value)
-        elif isinstance(value, np.ndarray | list | dict | deque) and id(value) not in met:
+        elif isinstance(value, np.ndarray | list | tuple | dict | deque) and id(value) not in met:
             met.add(id(value))
             parts.append(value)
             left += value.values() if isinstance(value, dict) else () if isinstance(value, np.ndarray) else value
@@ -72,10 +74,10 @@ def parts_of(found: Own) -> list[Any]:
 
 def change(found: Own, rng: random.Random) -> None:
     """Change one thing in an object: numbers, what an attribute refers to, if it stays, or what a container holds."""
-    parts, what = parts_of(found), rng.randrange(9)
+    parts, what = parts_of(found), rng.randrange(10)
     i, j = rng.randrange(10**6), rng.randrange(10**6)
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
-    containers = [part for part in parts if not isinstance(part, np.ndarray)]
+    containers = [part for part in parts if isinstance(part, list | dict | deque)]
     one = arrays[i % len(arrays)] if arrays else np.zeros(2)
     holder = containers[j % len(containers)] if containers else []
     if what < 2 and one.size:
@@ -97,6 +99,8 @@ def change(found: Own, rng: random.Random) -> None:
     elif what == 7:
         setattr(found, ATTRIBUTES[i % 4], np.zeros(3))
     elif what == 8:
+        setattr(found, ATTRIBUTES[i % 4], one.copy())
+    elif what == 9:
         vars(found).pop(ATTRIBUTES[i % 4], None)
 
 

@@ -1,7 +1,5 @@
 """A user's class whose attributes share memory, with each other and with what it does not name, goes on as it was."""
 
-import random
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.state.fingerprints import with_paths
 from fredsim.plugins.state.states import note_start, put_state, take_state
 from tests.test_states import Plain, Same
 
@@ -248,62 +245,6 @@ def test_a_helper_that_refers_to_another_part_is_refused() -> None:
     found.helper.array = found.table["a"]
     with pytest.raises(SimulationError, match=r"^Refers: self\.helper is a Helper, which cannot be put back"):
         take_state(found)
-
-
-def tangled(rng: random.Random) -> Any:
-    """Return an object whose attributes have arrays, views, lists and dicts in common."""
-    pool: list[Any] = [np.zeros(n) for n in (2, 4, 5)]
-    kinds: list[Callable[[Any], Any]] = [list, tuple, deque, lambda items: dict(zip("xyz", items, strict=False))]
-    for make in rng.choices(kinds, k=4):
-        pool += [make(rng.choices(pool, k=2)), rng.choice(pool[:3])[rng.choice([np.s_[1:], np.s_[:2], np.s_[:]])]]
-    found = Plain()
-    vars(found).update({name: rng.choice(pool) for name in "abcd"})
-    return found
-
-
-def change(found: Any, rng: random.Random) -> None:
-    """Change something in an object's attributes, or let one refer to something else that is there."""
-    parts = [value for name in "abcd" for _, value in with_paths(vars(found)[name], name, set())]
-    arrays = [part for part in parts if isinstance(part, np.ndarray)] or [np.zeros(2)]
-    array, lists = rng.choice(arrays), [part for part in parts if isinstance(part, list | deque)] or [[0, 1]]
-    changed = rng.choice(lists)
-    match rng.randrange(6):
-        case 0:
-            array[rng.randrange(array.size)] += 1
-        case 1:
-            vars(found)[rng.choice("abcd")] = rng.choice(parts)
-        case 2:
-            vars(found)[rng.choice("abcd")] = array[: rng.choice([1, None])]
-        case 3:
-            changed.append(rng.choice([array, np.zeros(3)]))
-        case 4:
-            changed.reverse()
-        case 5:
-            vars(found)[rng.choice("abcd")] = array.copy()
-
-
-def test_what_is_in_several_attributes_stays_one() -> None:
-    """A tangled object goes on as one that was never stopped, whatever it has in common, or is refused."""
-    refused = 0
-    for seed in range(30):
-        found, fresh = tangled(random.Random(seed)), tangled(random.Random(seed))
-        for one in (found, fresh):
-            note_start(one)
-        rng = random.Random(seed)
-        for _ in range(rng.randrange(5)):
-            change(found, rng)
-        try:
-            put_state(fresh, take_state(found))
-        except SimulationError:
-            refused += 1
-            continue
-        Same(found, fresh)
-        for one in (found, fresh):
-            rng = random.Random(seed + 1)
-            for _ in range(4):
-                change(one, rng)
-        Same(found, fresh)
-    assert refused < 10
 
 
 class Alike:
