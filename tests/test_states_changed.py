@@ -77,9 +77,9 @@ def change(found: Own, rng: random.Random) -> None:
     parts, what = parts_of(found), rng.randrange(10)
     i, j = rng.randrange(10**6), rng.randrange(10**6)
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
-    containers = [part for part in parts if isinstance(part, list | dict | deque)]
+    containers: list[Any] = [part for part in parts if isinstance(part, list | dict | deque)]
     one = arrays[i % len(arrays)] if arrays else np.zeros(2)
-    holder = containers[j % len(containers)] if containers else []
+    holder: Any = containers[j % len(containers)] if containers else []
     if what < 2 and one.size:
         one[j % one.size] += 1
     elif what == 2 and parts:
