@@ -95,6 +95,25 @@ def test_over_numbers_of_clients_the_largest_counts(small_yaml: Path, drawn: lis
     assert len(drawn) == 3
 
 
+def test_what_runs_cost_says_what_its_points_are(small_yaml: Path, drawn: list[Figure]) -> None:
+    """And its legend does not call the lowest the best, as the answer counts bytes, too."""
+    words = ["sweep={server.name: [asgd, sasgd], server.lr: [0.1, 0.2, 0.4]}", "iterations=10"]
+    runs = list(fredsim.sweep(small_yaml, words))
+    for run in runs:
+        run.metrics["bytes_pushed"] = round(4e8 * run.config["server"]["lr"] ** 2)
+        run.metrics["bytes_fetched"] = 0
+    drawing = plot(runs, Path("x.png"), "ends", Options(x="bytes", by=["server.name"]))
+    assert drawing.caption.endswith("The points of a line differ in the learning rate α.")
+    axes = drawn[0].axes[0]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "server (lowest first)"
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert ticks == pytest.approx([5, 10, 20, 50])
+    assert "differ in" not in plot(runs, Path("x.png"), "ends", Options(x="server.lr")).caption
+
+
 def test_false_and_true_keep_their_order(small_yaml: Path, drawn: list[Figure]) -> None:
     results = list(fredsim.sweep(small_yaml, ["sweep={clients.current: [false, true]}", "iterations=10"]))
     for run, end in zip(results, (0.2, 0.1), strict=True):  # the second is better

@@ -8,7 +8,7 @@ import pytest
 from matplotlib import __version__
 
 import fredsim
-from docs.generate.figures import REFERENCE, Picture, completed, differing, draw, pictures, tables_of
+from docs.generate.figures import REFERENCE, Picture, completed, differing, draw, pictures, shown, tables_of
 from docs.generate.recorded import ROWS, keep_rows, recorded
 
 ROOT = Path(__file__).parent.parent
@@ -79,22 +79,29 @@ def test_a_table_keeps_what_its_runs_are_not_recorded_to_have_had() -> None:
     assert completed(digits, decimals) == digits.replace("nan", "0.25")
 
 
-def test_the_rows_are_of_every_run() -> None:
+def test_the_rows_are_of_every_run_that_a_figure_shows() -> None:
     kept = sorted((ROOT / REFERENCE).rglob(ROWS))
     assert kept
     for path in kept:
         with lzma.open(path, "rt", encoding="utf-8") as file:
             rows = {row["run"] for row in csv.DictReader(file)}
-        with path.with_name("runs.csv").open(encoding="utf-8", newline="") as file:
-            assert rows == {row["run"] for row in csv.DictReader(file)}, path
+        assert rows >= shown(path.parent) != set(), path
 
 
-def test_rows_of_some_runs_are_not_kept(tmp_path: Path) -> None:
-    fredsim.sweep(EXPERIMENT, out=tmp_path / "whole")
-    keep_rows(tmp_path / "whole", tmp_path / "whole")
-    fredsim.sweep(EXPERIMENT | {"sweep": {"seed": [0]}}, out=tmp_path / "part")
+def test_rows_are_kept_of_the_runs_that_a_figure_shows(tmp_path: Path) -> None:
+    figures = [{"name": "first", "where": {"seed": 0}}, {"name": "ends", "kind": "ends"}]
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    fredsim.sweep(EXPERIMENT | {"figures": figures}, out=whole)
+    names = {run.folder.name for run in recorded(whole)}
+    first = shown(whole)
+    assert len(names) == 2
+    assert [name.partition("-")[0] for name in first] == ["seed=0"]
+    fredsim.sweep(EXPERIMENT | {"sweep": {"seed": [0]}}, out=part)
+    keep_rows(part, whole, first)
+    assert {len(run.metrics) > 1 for run in recorded(whole) if run.folder.name in first} == {True}
+    assert {len(run.metrics) for run in recorded(whole) if run.folder.name not in first} == {1}
     with pytest.raises(ValueError, match=r"part: lacks seed=1-[0-9a-f]+; finish it with --resume"):
-        keep_rows(tmp_path / "part", tmp_path / "whole")
+        keep_rows(part, whole, names)
 
 
 @pytest.mark.parametrize("with_rows", [False, True])
@@ -102,7 +109,7 @@ def test_a_run_that_ends_without_a_finite_loss_counts_as_diverged(with_rows: boo
     """As it does with its folder, in which `nan` and an empty cell are not the same."""
     fredsim.sweep(EXPERIMENT, out=tmp_path)
     if with_rows:
-        keep_rows(tmp_path, tmp_path)
+        keep_rows(tmp_path, tmp_path, {run.folder.name for run in recorded(tmp_path)})
     path = tmp_path / "runs.csv"
     first, *others = csv.DictReader(path.read_text("utf-8").splitlines())
     path.write_text(path.read_text("utf-8").replace(first["validation_loss"], "nan"), "utf-8")

@@ -26,9 +26,10 @@ from docs.generate.recorded import ROWS, Recorded, chosen, folders, keep_rows, r
 from fredsim.config.figures.choice import FigureChoice, recorded_figures
 from fredsim.config.figures.options import SHARES, Options
 from fredsim.show.plots import plot
+from fredsim.show.plots.figure import select_runs
 from fredsim.show.tables import write_files
 
-__all__ = ["REFERENCE", "Picture", "completed", "differing", "draw", "pictures", "tables_of"]
+__all__ = ["REFERENCE", "Picture", "completed", "differing", "draw", "pictures", "shown", "tables_of"]
 
 REFERENCE = Path("results/reference")
 BYTES = Options(
@@ -74,11 +75,26 @@ def pictures(root: Path = REFERENCE) -> Iterator[Picture]:
 
 def _lacks(folder: Path, choice: FigureChoice) -> str:
     """Return what a figure needs that is not beside it."""
-    if choice.kind == "matrix" or (choice.kind == "ends" and choice.x not in SHARES):
-        return ""
-    if choice.kind in {"curves", "ends", "copies"}:
+    if _shows_rows(choice):
         return "" if (folder / ROWS).is_file() else f"{ROWS}, the rows of its runs"
+    if choice.kind in {"matrix", "ends"}:
+        return ""
     return {"staleness": "staleness.csv", "probe": "probe.csv"}.get(choice.kind, "files") + " of its runs"
+
+
+def _shows_rows(choice: FigureChoice) -> bool:
+    """Return whether a figure shows rows of its runs, not only how they ended."""
+    return choice.kind in {"curves", "copies"} or (choice.kind == "ends" and choice.x in SHARES)
+
+
+def shown(folder: Path) -> set[str]:
+    """Return the names of the runs whose rows the figures of a folder show."""
+    runs, names = recorded(folder), set[str]()
+    for choice in filter(_shows_rows, recorded_figures(folder)):
+        options = choice.options()
+        some = chosen(folder, runs) if options.best else runs
+        names |= {run.folder.name for run in select_runs(some, replace(options, best=False))}
+    return names
 
 
 def tables_of(path: Path) -> list[Path]:
@@ -171,8 +187,8 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     if options.keep is not None:
         for folder in folders(REFERENCE):
-            if (options.keep / (name := folder.relative_to(REFERENCE)) / "runs.csv").is_file():
-                keep_rows(options.keep / name, folder)
+            if (options.keep / (name := folder.relative_to(REFERENCE))).is_dir():
+                keep_rows(options.keep / name, folder, shown(folder))
                 print(f"{folder / ROWS}: kept")
     known: dict[Path, list[Recorded]] = {}
     wrong = 0

@@ -10,7 +10,7 @@ import csv
 import io
 import lzma
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import pandas as pd
 
 from fredsim.runs.folder.result import Result
-from fredsim.runs.folder.results import Results
 from fredsim.runs.verify.sweep import recorded_expansion
 
 __all__ = ["ROWS", "Recorded", "chosen", "keep_rows", "recorded"]
@@ -101,13 +100,16 @@ def chosen(folder: Path, runs: list[Recorded]) -> list[Recorded]:
     return [run for run in runs if run.folder.name in names]
 
 
-def keep_rows(results: Path, reference: Path) -> None:
-    """Write `rows.csv.xz` of a sweep beside its tables. Raises ValueError if its runs are not those of runs.csv."""
+def keep_rows(results: Path, reference: Path, shown: Collection[str]) -> None:
+    """Write `rows.csv.xz` of a sweep beside its tables, with the rows of these runs.
+
+    Raises ValueError if they are not those of runs.csv, or not all in `results`.
+    """
     digests = {row["run"]: row["digest"] for row in _read(reference / "runs.csv")}
     text = io.StringIO()
     writer: Any = None
-    runs = Results(results)
-    if missing := sorted(digests.keys() - {run.folder.name for run in runs}):
+    runs = [run for name in digests if name in shown and (run := Result(results / name)).has_ended]
+    if missing := sorted({*shown} - {run.folder.name for run in runs}):
         raise ValueError(f"{results}: lacks {', '.join(missing)}; finish it with --resume")
     for run in runs:
         if digests.get(run.folder.name) != run.summary["digest"]:

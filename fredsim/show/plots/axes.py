@@ -16,7 +16,7 @@ from fredsim.config.figures.options import LOG_FROM, Options, label_of
 from fredsim.numerics.arrays import Floats
 from fredsim.show.plots.numbers import TickNumbers
 
-__all__ = ["figure_of", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
+__all__ = ["figure_of", "log_ticks", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
 
 FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
 LINEAR_DECADES = 0.3  # the height, in decades, of the linear part from 0 to the smallest positive value
@@ -121,10 +121,7 @@ def logarithmic(grid: Sequence[Axes], stop: float = math.inf) -> str:
         else:
             axes.set_yscale("log")
     low, high = grid[0].get_ylim()
-    decades = math.log10(high) - math.log10(max(low, above))
-    ticks = LogLocator(
-        subs=(1, 2, 5) if decades <= FEW_DECADES else (1,), numticks=12 if decades <= MOST_DECADES else 6
-    )
+    ticks = log_ticks(max(low, above), high)
     between = LogLocator(subs=range(2, 10), numticks=12)
     for axes in grid:
         if zeros:
@@ -139,6 +136,12 @@ def logarithmic(grid: Sequence[Axes], stop: float = math.inf) -> str:
         axes.yaxis.set_minor_formatter(NullFormatter())
     text = f"Below {above:.3g} the axis is linear, to 0" if zeros else ""
     return f"{text}, where values below 0 stand, too." if below else text and f"{text}."
+
+
+def log_ticks(low: float, high: float) -> LogLocator:
+    """Return which ticks of a logarithmic axis between positive values have labels."""
+    decades = math.log10(high) - math.log10(low)
+    return LogLocator(subs=(1, 2, 5) if decades <= FEW_DECADES else (1,), numticks=12 if decades <= MOST_DECADES else 6)
 
 
 def _raise_to_zero(axes: Axes) -> None:

@@ -16,8 +16,8 @@ from fredsim.show.distinct import of_bits
 from fredsim.show.plots.words import NO_NOISE, owners, words
 
 __all__ = [
-    "DASHES", "Flat", "Line", "Panel", "by_run", "defaults_of", "differences", "filled", "flat_config", "group",
-    "labels", "single_panel",
+    "DASHES", "Flat", "Line", "Panel", "by_run", "defaults_of", "differences", "differing_keys", "filled",
+    "flat_config", "group", "labels", "single_panel",
 ]  # fmt: skip
 
 DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
@@ -83,7 +83,7 @@ def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
     """Return the dotted keys in which those runs differ that have the key, each with its values (`filled`)."""
     flat = filled(results)
-    differing = _differing(flat, present=True)
+    differing = differing_keys(flat, present=True)
     found = {key: {repr(config[key]): config[key] for config in flat if key in config} for key in _keys(flat)}
     return {key: list(values.values()) for key, values in found.items() if key in differing}
 
@@ -114,14 +114,14 @@ def group(
     known = _keys(flat)
     for key in (*(by or ()), *(panel or ()), *([along] if along else [])):
         if key not in known:
-            differ = ", ".join(sorted(_differing(flat))) or "nothing"
+            differ = ", ".join(sorted(differing_keys(flat))) or "nothing"
             raise ConfigError(f"'{key}' is no key of these runs{nearest(key, known)} (they differ in: {differ})")
-    differing = _differing(flat)
+    differing = differing_keys(flat)
     if panel is None:
         within = tuple(f"{part}." for part in default_panels)
         keys = [key for key in known if key != along and f"{key}.".startswith(within)]
         if default_panels != PANEL_KEYS:
-            keys = [key for key in keys if key in _differing(flat, present=True)]
+            keys = [key for key in keys if key in differing_keys(flat, present=True)]
         if all("problem" in result.config for result in results):  # it has no minibatches
             keys = [key for key in keys if key != "clients.batch_size"]
         panel = [key for key in keys if key not in (by or ())] if differing & {*keys} else []
@@ -189,7 +189,7 @@ def _keys(flat: Sequence[Flat]) -> list[str]:
     return list(dict.fromkeys(key for config in flat for key in config))
 
 
-def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
+def differing_keys(flat: Sequence[Flat], *, present: bool = False) -> set[str]:
     """Return the keys whose values differ between runs.
 
     A run without a key differs from those that have it; with `present`, only if it has a mapping in place of a value.
@@ -213,11 +213,11 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     have a value, such as a gate where others have `always`, is named by what is in it.
     """
     order = _keys(flat)
-    everywhere, among = _differing(flat), _differing(flat, present=True)
+    everywhere, among = differing_keys(flat), differing_keys(flat, present=True)
     servers: dict[str, list[Flat]] = {}
     for config in flat:
         servers.setdefault(config["server.name"], []).append(config)
-    own = {name: (_differing(members), _differing(members, present=True)) for name, members in servers.items()}
+    own = {name: (differing_keys(members), differing_keys(members, present=True)) for name, members in servers.items()}
     long: list[dict[str, Any]] = []
     short: list[dict[str, Any]] = []
     for config in flat:

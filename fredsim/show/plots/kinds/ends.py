@@ -17,7 +17,7 @@ from fredsim.config.figures.options import SHARES
 from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.axes import figure_of, plain_numbers, style_y, unclip
+from fredsim.show.plots.axes import figure_of, log_ticks, plain_numbers, style_y, unclip
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -29,12 +29,12 @@ from fredsim.show.plots.drawing import (
     worst_edge,
 )
 from fredsim.show.plots.finals import cost, final_middle, note_costs, note_diverged, tabulated
-from fredsim.show.plots.groups import DASHES, Line, Panel, defaults_of, flat_config, labels
+from fredsim.show.plots.groups import DASHES, Line, Panel, defaults_of, differing_keys, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.titles.questions import ranked
-from fredsim.show.plots.words import spoken, value_name
+from fredsim.show.plots.words import noun, spoken, value_name
 from fredsim.show.tables import PUBLISHED, AllDigits, Table
 
 __all__ = ["KIND"]
@@ -87,7 +87,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes in grid:
         unclip(axes)
     tables = [Table(rows), *([Table(beside, PUBLISHED)] if sources else [])]
-    text = " ".join(filter(None, (_caption(every, options, sources), _leaving(every, top), scale)))
+    along = _along(points) if options.axis is None else ""
+    text = " ".join(filter(None, (_caption(every, options, sources), along, _leaving(every, top), scale)))
     return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
 
 
@@ -114,6 +115,7 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
         axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, rotation_mode="anchor")
     elif numbers and 0 < min(numbers) * DECADE < max(numbers):
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(log_ticks(min(numbers), max(numbers)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_formatter(TickNumbers())
         if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
@@ -243,6 +245,13 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
         parts.append("Dotted: runs that have no such value.")
     runs = [run for point in points for run in point.runs]
     return " ".join([*parts, *marker_notes(runs, sources, worst_edge(runs, options.y))])
+
+
+def _along(points: Sequence[Mapping[str, Sequence[Point]]]) -> str:
+    """Return the caption's sentence about what the points of a line differ in, besides the seed."""
+    lines = [[flat_config(point.runs[0]) for point in some] for found in points for some in found.values()]
+    keys = set[str]().union(*map(differing_keys, lines)) - {"seed"}
+    return f"The points of a line differ in the {noun(keys)}." if keys else ""
 
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:

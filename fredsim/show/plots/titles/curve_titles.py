@@ -77,6 +77,7 @@ def titled(
     elif cheap:
         question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {FEWEST[x]}?"
         answer = _first_there(shapes, finals, fields, subject.full, unit)
+        drawing = replace(drawing, first="lowest first")  # the answer also counts bytes
     elif directed and subject.keys == {COUNT}:
         question, answer = _of_counts(panels, finals, (y, when), largest=largest)
     elif directed:

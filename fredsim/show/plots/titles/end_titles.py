@@ -86,8 +86,9 @@ def titled(
     words = isinstance(next(iter(best[0].values())).x, str)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
-    answer = leaders(finals, _placed(best, subject.full, options), fields=fields)
+    answer, ahead = leaders(finals, _placed(best, subject.full, options), fields=fields), drawing.first
     if options.axis is None:
+        ahead = f"{adjective} first"  # the answer also counts what it costs
         cost = options.x or "bytes"
         what = f"{name}{of}" if label else name
         question = f"Which {subject.noun} is near the {adjective} {name} with the {FEWEST[cost]}?"
@@ -109,7 +110,8 @@ def titled(
         answer = f"{start} at {name_of(options.axis)} = {number(furthest)}{colon}{rest}" if colon else ""
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
+    drawing = replace(drawing, question=question, answer=answer, order=order, first=ahead)
+    return replace(drawing, merged=merged, better=better)
 
 
 def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
