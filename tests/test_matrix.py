@@ -107,7 +107,7 @@ def test_some_runs_that_get_there_are_no_never(swept: Results, drawn: list[Figur
     assert (texts.count("never"), texts.count("1 of 3"), len(finite)) == (
         counts.count(0), counts.count(1), counts.count(2) + counts.count(3)
     )  # fmt: skip
-    assert "1 of 3: only so many runs are there." in drawing.caption
+    assert "1 of 3: only so many runs reach it." in drawing.caption
 
 
 def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:

@@ -146,9 +146,9 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
             rows.append(row | {f"reached {as_given(value)}": count, "times the best": _number(_ratio(middle, best))})
     caption = (
         f"{quantity_text(x, real=real).capitalize()} to a {what} of {as_given(value)}; of several runs the median, "
-        "where one that is never there counts as infinite."
+        "where one that never reaches it counts as infinite."
     )
-    caption += f" {partly}: only so many runs are there." if partly else ""
+    caption += f" {partly}: only so many runs reach it." if partly else ""
     question = which_is_first(subject, options.y, value)
     label = f"{counted} to a {what} of {number(value)}"
     return Cells(middles, rows, missing, label, caption, question, x, unit, name)
