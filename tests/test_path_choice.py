@@ -153,6 +153,28 @@ def test_what_auto_takes_where_there_is_a_device(
 
 
 @pytest.mark.usefixtures("own", "device")
+@pytest.mark.parametrize(("rows", "block", "wanted"), [(12, 512, "cuda"), (13, 512, "numba"), (20, 10, "cuda")])
+def test_auto_asks_whether_a_device_computes_the_gradient_norm(
+    rows: int, block: int, wanted: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes many training rows together, for which there may be no kernels where there are for minibatches."""
+    a_sample = 24  # the most numbers of one at one place of the network
+    monkeypatch.setattr("fredsim.cuda.networks.plan.MOST_NUMBERS", 12 * a_sample)
+    monkeypatch.setattr("fredsim.compute.objectives.BLOCK", block)
+    changes = {
+        "backend": "auto",
+        "model": {"name": "gpt", "width": 2, "heads": 1, "layers": 1},
+        "data": {"name": "modular", "p": 5, "train": rows, "validation": 2},
+        "clients": {"count": 2, "batch_size": 2},
+    }
+    for measured, choice in ((False, "cuda"), (True, wanted)):
+        evaluation = {"every": 5, "gradient_norm": measured}
+        experiment = resolve({**digits_experiment, **changes, "evaluation": evaluation})
+        prepared = prepare(experiment, None)
+        assert opening.chosen_backend(experiment, 700, prepared.model.graph, prepared.dataset) == choice
+
+
+@pytest.mark.usefixtures("own", "device")
 @pytest.mark.parametrize(
     ("changes", "backend"),
     [({}, "cuda"), ({"loss": "own_choice:squared"}, "numba"), ({"probe": {"every": 5}}, "numba")],
