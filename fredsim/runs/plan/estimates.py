@@ -33,6 +33,7 @@ from fredsim.runs.single.execution import Execution, execute
 from fredsim.runs.single.opening import make_server, with_changes
 from fredsim.runs.single.prepared import Prepared, check_data, prepare
 from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.servers.window_average import SUMS, WindowAverage
 from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
@@ -322,6 +323,9 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if isinstance(server, ElementwiseServer):
         held += len(server.per_client) * clients * size  # in the same pool
         arrays += len(server.all_state()) - len(server.per_client)
+    average = guarded.inner
+    if isinstance(average, WindowAverage) and (average.on_backend or summary["backend"] != "cuda"):
+        arrays += SUMS
     own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
     if protocol.compressor is not None:
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
