@@ -523,7 +523,12 @@ AVERAGE = {"name": "window", "min_window": 3, "max_window": 9}
     {"model": {"hidden": [200]}}, {"model": {"hidden": [200]}, "clients": {"count": 4, "batch_size": 400}},
     {"model": {"hidden": [600]}, "average": AVERAGE},
     {"model": {"hidden": [600]}, "average": AVERAGE | {"device": "cpu"}},
-], ids=["digits", "least_squares", "perceptron", "four parts", "average", "average elsewhere"])  # fmt: skip
+    {"model": {"hidden": [600]}, "compress": {"name": "top_k", "k": 0.1}},
+    {"model": {"hidden": [600]}, "clients": {"count": 4, "batch_size": 8, "clip_each_sample": 0.5}},
+], ids=[
+    "digits", "least_squares", "perceptron", "four parts", "average", "average on the host", "residuals on the host",
+    "samples' gradients on the host",
+])  # fmt: skip
 def test_plan_says_the_memory_of_the_device(
     more: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes
 ) -> None:

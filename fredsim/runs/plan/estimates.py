@@ -326,8 +326,9 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     average = guarded.inner
     if isinstance(average, WindowAverage) and (average.on_backend or summary["backend"] != "cuda"):
         arrays += SUMS
+    on_device = summary["backend"] == "cuda" and model.graph is not None
     own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
-    if protocol.compressor is not None:
+    if protocol.compressor is not None and not on_device:  # beside a device, what it keeps is on the host
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
     own += protocol.work.kept_arrays
     own += prepared.stages.arrays if prepared.stages is not None else 0
@@ -335,7 +336,6 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size
-    on_device = summary["backend"] == "cuda" and model.graph is not None
     if _whole_process(prepared) and not on_device and summary["peak"]:  # that of the clients that had arrived is in it
         missing = 1 - arrived_share(prepared, int(summary["iterations"]), clients)
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
@@ -344,8 +344,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold
     if not work and model.graph is not None and summary["path"] != "hand":
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
-    if experiment.clients.clip_each_sample is not None:
-        work += experiment.clients.batch_size * size  # the samples' gradients
+    if experiment.clients.clip_each_sample is not None and not on_device:
+        work += experiment.clients.batch_size * size  # the samples' gradients, which are on the host
     return most_held, held + arrays * size + own + data + work
 
 
