@@ -26,8 +26,9 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.plugins.state.states import State, part_of, put_state, take_state
 from fredsim.servers.base import Array, Reply, Server
 
-__all__ = ["WindowAverage"]
+__all__ = ["SUMS", "WindowAverage"]
 
+SUMS = 3  # the arrays (P,) that it keeps
 SPILL = 16384  # after this many updates sum₁ is added to sum₂, since longer sums in float32 would lose digits
 
 
@@ -73,6 +74,11 @@ class WindowAverage(Configurable):
             raise AttributeError(name)
         return getattr(self.server, name)
 
+    @property
+    def on_backend(self) -> bool:
+        """Whether the sums are arrays of the backend's, as on a device; else they are NumPy's."""
+        return isinstance(self.server, Server) and self.hyper.device is None
+
     def bind_runtime(self, streams: Any, operations: Any, pool: Any = None) -> None:
         """Take these, and pass them to the server if its class derives from fredsim's."""
         super().bind_runtime(streams, operations, pool)
@@ -85,9 +91,8 @@ class WindowAverage(Configurable):
             self.server.init(params, clients, layout)
         else:
             self.server.init(params.copy(), clients)
-        on_backend = isinstance(self.server, Server) and self.hyper.device is None
-        operations = self.server.operations if on_backend else NumpyOperations()
-        self._sums = [operations.zeros(len(params)) for _ in range(3)]
+        operations = self.server.operations if self.on_backend else NumpyOperations()
+        self._sums = [operations.zeros(len(params)) for _ in range(SUMS)]
         self._updates = self._accumulated = self._old = 0
         self._seen = getattr(self.server, "timestamp", 0)
 

@@ -90,6 +90,19 @@ def test_gradients(sizes: tuple[int, ...], mu: int, batches: int, few: int, monk
     same(found_losses, losses)
 
 
+@pytest.mark.parametrize("mu", [3, 20, 300])
+def test_nothing_is_written_between_gradients(mu: int) -> None:
+    """They begin at multiples of a cache line; what is between them has no number that a kernel might read."""
+    model, between = Mlp((33, 5, 3)), np.float32(7)
+    dataset, rows = data(33, 3), np.random.default_rng(2).integers(0, ROWS, (2, mu))
+    engine, size = CudaEngine(model, dataset, mu), model.layout.size
+    engine.allocate(2)
+    engine._grads[...] = between
+    engine.gradients([upload(params) for params in parameters(model, 2)], rows)
+    assert engine.stride > size
+    assert (np.asarray(engine._grads)[:, size:] == between).all()
+
+
 @pytest.mark.parametrize(("sizes", "mu"), [((20, 30, 10), 1), ((20, 30, 10), 3), ((20, 30, 10), 8), ((20, 30, 10), 9),
                                            ((9, 8, 7, 6, 5, 4, 3), 2), ((30, 10), 4)], ids=str)  # fmt: skip
 def test_windows_of_a_queue(sizes: tuple[int, ...], mu: int) -> None:

@@ -515,16 +515,26 @@ def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], s
 LEAST_SQUARES = {"name": "least_squares", "train": 4000, "columns": 50}
 
 
-@pytest.mark.parametrize(("data", "model"), [
-    ({"name": "digits"}, {"name": "vgg", "widths": [16]}), (LEAST_SQUARES, {"name": "linear"}),
-], ids=["digits", "least_squares"])  # fmt: skip
+AVERAGE = {"name": "window", "min_window": 3, "max_window": 9}
+
+
+@pytest.mark.parametrize("more", [
+    {"model": {"name": "vgg", "widths": [16]}}, {"data": LEAST_SQUARES, "model": {"name": "linear"}},
+    {"model": {"hidden": [200]}}, {"model": {"hidden": [200]}, "clients": {"count": 4, "batch_size": 400}},
+    {"model": {"hidden": [600]}, "average": AVERAGE},
+    {"model": {"hidden": [600]}, "average": AVERAGE | {"device": "cpu"}},
+    {"model": {"hidden": [600]}, "compress": {"name": "top_k", "k": 0.1}},
+    {"model": {"hidden": [600]}, "clients": {"count": 4, "batch_size": 8, "clip_each_sample": 0.5}},
+], ids=[
+    "digits", "least_squares", "perceptron", "four parts", "average", "average on the host", "residuals on the host",
+    "samples' gradients on the host",
+])  # fmt: skip
 def test_plan_says_the_memory_of_the_device(
-    data: dict[str, Any], model: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path,
-    device_bytes: DeviceBytes,
-) -> None:  # fmt: skip
+    more: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes
+) -> None:
     changes: dict[str, Any] = {
-        "iterations": 12, "data": data, "model": model, "backend": "cuda",
-        "clients": {"count": 4, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
+        "iterations": 12, "data": {"name": "digits"}, "backend": "cuda", "clients": {"count": 4, "batch_size": 8},
+        "server": {"name": "asgd", "lr": 0.01}, **more,
     }  # fmt: skip
     (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")
     code, said, _ = command("plan", tmp_path / "planned.yaml")

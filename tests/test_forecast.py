@@ -88,6 +88,8 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path, monkeypatch: pyte
     assert pipelines.memory - few.memory == 8 * (older + composed) * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
     assert stateful.memory - few.memory == 3 * 4 * P
+    (averaged,) = of(small_yaml, *snapshots, "average={name: window, min_window: 3, max_window: 9}")
+    assert averaged.memory - few.memory == 3 * 4 * P
     for server, arrays in (("ia2sgd", 2 + 8), ("malenia", 8), ("ringleader", 4 + 2 * 8), ("throttle, q: 2.0", 0)):
         (tables,) = of(small_yaml, *snapshots, f"server={{name: {server}, lr: 0.1}}")
         assert tables.memory - few.memory == arrays * 4 * P, server

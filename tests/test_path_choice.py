@@ -11,6 +11,7 @@ import pytest
 
 from fredsim.config.choices import PathName
 from fredsim.config.resolution import resolve
+from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single import opening
 from fredsim.runs.single.prepared import prepare
@@ -150,6 +151,33 @@ def test_what_auto_takes_where_there_is_a_device(
     experiment = resolve({**digits_experiment, "backend": "auto", **changes})
     prepared = prepare(experiment, None)
     assert opening.chosen_backend(experiment, size, prepared.model.graph, prepared.dataset) == wanted
+
+
+@pytest.mark.usefixtures("own", "device")
+@pytest.mark.parametrize(("rows", "block", "wanted"), [(12, 512, "cuda"), (13, 512, "numba"), (20, 10, "cuda")])
+def test_auto_asks_whether_a_device_computes_the_gradient_norm(
+    rows: int, block: int, wanted: str, digits_experiment: dict[str, Any], simulate: Simulate, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It takes many training rows together, for which there may be no kernels where there are for minibatches."""
+    a_sample = 24  # the most numbers of one at one place of the network
+    monkeypatch.setattr("fredsim.cuda.networks.plan.MOST_NUMBERS", 12 * a_sample)
+    monkeypatch.setattr("fredsim.compute.objectives.BLOCK", block)
+    changes = {
+        "backend": "auto",
+        "model": {"name": "gpt", "width": 2, "heads": 1, "layers": 1},
+        "data": {"name": "modular", "p": 5, "train": rows, "validation": 2},
+        "clients": {"count": 2, "batch_size": 2},
+    }
+    for measured, choice in ((False, "cuda"), (True, wanted)):
+        evaluation = {"every": 5, "gradient_norm": measured}
+        experiment = resolve({**digits_experiment, **changes, "evaluation": evaluation})
+        prepared = prepare(experiment, None)
+        assert opening.chosen_backend(experiment, 700, prepared.model.graph, prepared.dataset) == choice
+    if wanted == "numba":  # and where it was asked for, it is refused before anything is written
+        with pytest.raises(ConfigError, match=f"gradient_norm is true, and takes {rows} training rows together"):
+            simulate({**changes, "evaluation": {"every": 5, "gradient_norm": True}, "backend": "cuda"})
+        assert not list(tmp_path.glob("**/config.yaml"))
 
 
 @pytest.mark.usefixtures("own", "device")

@@ -16,10 +16,10 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.data.kept import kept_with_data
 from fredsim.data.problems import Quadratic
 from fredsim.numerics import squares
-from fredsim.numerics.arrays import MARGIN, Array, Floats
+from fredsim.numerics.arrays import MARGIN, Array, Floats, Integers
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Measure", "engine_gradient_norm", "gap", "gradient_norm"]
+__all__ = ["Measure", "blocks_of", "engine_gradient_norm", "gap", "gradient_norm"]
 
 Measure = Callable[[Array], float]
 
@@ -70,6 +70,13 @@ def gradient_norm(dataset: Dataset) -> Measure:
     return measured
 
 
+def blocks_of(rows: int) -> list[Integers]:
+    """Return the training rows whose gradients are computed at once: blocks (n, BLOCK), and of those left (1, m)."""
+    whole = rows // BLOCK * BLOCK
+    parts = np.arange(whole).reshape(-1, BLOCK), np.arange(whole, rows)[None]
+    return [part for part in parts if part.size]
+
+
 def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Measure:
     """Return the function that measures ‖∇f‖₂ over the first `rows` training rows, by gradients of an engine.
 
@@ -77,8 +84,7 @@ def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Mea
     rows, the last of which may be shorter, are widened to float64, multiplied by their numbers of rows, added in
     ascending order, and divided by the number of all rows.
     """
-    whole = rows // BLOCK * BLOCK
-    parts = [part for part in (np.arange(whole).reshape(-1, BLOCK), np.arange(whole, rows)[None]) if part.size]
+    parts = blocks_of(rows)
 
     def measured(params: Array) -> float:
         held = np.zeros(len(params) + MARGIN, np.float32)[: len(params)]

@@ -66,11 +66,17 @@ class CudaEngine(Evaluation, CudaOperations):
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
         self._uploads, self._batches = Uploads(), 0
+        self._of_window = self._of_evaluation = 0  # the bytes that they take, the most so far
         self.allocate(1)
         if not EMULATED:  # compile now, so that this is not counted in the run's time
             start = self.zeros(self._size)
             self.gradients([start], np.zeros((1, mu), np.int64))
             self.mean(start)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The bytes of what `allocate` has room for, and of z of the samples that are evaluated; see Engine."""
+        return self._of_window + self._of_evaluation
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
@@ -143,6 +149,7 @@ class CudaEngine(Evaluation, CudaOperations):
         self._losses, self._grads, self._sums, self._z, self._errors = losses, grads, sums, z, errors
         self._space = Workspace(self._sizes, *([array.address for array in arrays] for arrays in (z, errors)))
         self._batches = batches
+        self._of_window = max(self._of_window, _bytes(losses, grads, sums, *z, *errors))
 
     def shrink(self) -> None:
         """Let go of that room."""
@@ -168,6 +175,7 @@ class CudaEngine(Evaluation, CudaOperations):
         x, here, rows = self._uploaded(split)[0], self.array_of(params), upload(np.arange(n), np.int32)
         held = upload([here.address], np.int64)
         z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
+        self._of_evaluation = max(self._of_evaluation, _bytes(*z))
         space = Workspace(self._sizes, [array.address for array in z], [])
         for begin in range(0, n, EVALUATED):
             launches, count, some = Launches(machine()), min(EVALUATED, n - begin), rows[begin:].address
@@ -199,3 +207,7 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         del pool  # places are one block of the device's memory
         return CudaQueueExecutor(self, rule, params, arrays, places)
+
+
+def _bytes(*arrays: DeviceArray) -> int:
+    return sum(array.nbytes for array in arrays)

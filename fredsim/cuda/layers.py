@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,16 @@ class Workspace:
     @property
     def offsets(self) -> list[int]:
         """Where each layer begins in the flat parameters."""
-        heights = [(inputs + 1) * width for inputs, width in pairwise(self.sizes)]
-        return [sum(heights[:layer]) for layer in range(len(heights))]
+        return self._ends[:-1]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self._ends[-1]
+
+    @property
+    def _ends(self) -> list[int]:
+        return [0, *accumulate((inputs + 1) * width for inputs, width in pairwise(self.sizes))]
 
     @property
     def narrow(self) -> bool:
@@ -128,9 +136,9 @@ def add_gradients(
         fields |= {"out": sums if parts > 1 else out, "stride": stride, "parts": parts}
         launches.add(kernel, (blocks, parts, batches), **fields)
     if parts > 1:
-        kernel = kernels["sum_parts"]
-        blocks = -(-stride // kernel.threads)
-        launches.add(kernel, (blocks, 1, batches), sums=sums, out=out, stride=stride, mu=mu, parts=parts)
+        kernel, size = kernels["sum_parts"], space.size
+        blocks = -(-size // kernel.threads)
+        launches.add(kernel, (blocks, 1, batches), sums=sums, out=out, stride=stride, size=size, mu=mu, parts=parts)
 
 
 def strips(space: Workspace, mu: int, x: int, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:

@@ -120,13 +120,14 @@ struct Parts {
   const float* sums;  // (B, parts, stride)
   float* out;         // (B, stride)
   i64 stride;
+  i64 size;           // of a gradient: what is behind it, up to the next one, is nothing
   int mu;
   int parts;
 };
 
 KERNEL(sum_parts, Parts, 128, 0) {
   const i64 i = blockIdx.x * (i64)128 + threadIdx.x;
-  if (i >= p.stride) return;
+  if (i >= p.size) return;
   const float total = tree_of(p.sums + (i64)blockIdx.z * p.parts * p.stride + i, p.stride, p.parts);
   p.out[blockIdx.z * p.stride + i] = mean_of(total, p.mu);
 }

@@ -33,6 +33,7 @@ from fredsim.runs.single.execution import Execution, execute
 from fredsim.runs.single.opening import make_server, with_changes
 from fredsim.runs.single.prepared import Prepared, check_data, prepare
 from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.servers.window_average import SUMS, WindowAverage
 from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
@@ -322,8 +323,12 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if isinstance(server, ElementwiseServer):
         held += len(server.per_client) * clients * size  # in the same pool
         arrays += len(server.all_state()) - len(server.per_client)
+    average = guarded.inner
+    if isinstance(average, WindowAverage) and (average.on_backend or summary["backend"] != "cuda"):
+        arrays += SUMS
+    on_device = summary["backend"] == "cuda" and model.graph is not None
     own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
-    if protocol.compressor is not None:
+    if protocol.compressor is not None and not on_device:  # beside a device, what it keeps is on the host
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
     own += protocol.work.kept_arrays
     own += prepared.stages.arrays if prepared.stages is not None else 0
@@ -331,7 +336,6 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size
-    on_device = summary["backend"] == "cuda" and model.graph is not None
     if _whole_process(prepared) and not on_device and summary["peak"]:  # that of the clients that had arrived is in it
         missing = 1 - arrived_share(prepared, int(summary["iterations"]), clients)
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
@@ -340,8 +344,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold
     if not work and model.graph is not None and summary["path"] != "hand":
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
-    if experiment.clients.clip_each_sample is not None:
-        work += experiment.clients.batch_size * size  # the samples' gradients
+    if experiment.clients.clip_each_sample is not None and not on_device:
+        work += experiment.clients.batch_size * size  # the samples' gradients, which are on the host
     return most_held, held + arrays * size + own + data + work
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
-from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
+from fredsim.compute.objectives import Measure, blocks_of, engine_gradient_norm, gap, gradient_norm
 from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.config.choices import Backend
 from fredsim.config.metrics import is_taken
@@ -33,8 +33,22 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
         if model.measured_by == "gap":
             found["gradient_norm"] = gradient_norm(dataset)
         else:
+            _check_kernels(prepared, backend)
             found["gradient_norm"] = engine_gradient_norm(len(dataset.train), engine_of_block)
     return found
+
+
+def _check_kernels(prepared: Prepared, backend: Backend) -> None:
+    """Raise ConfigError if a device cannot compute the gradients of as many rows as the norm takes together."""
+    graph, dataset = prepared.model.graph, prepared.dataset
+    if backend != "cuda" or graph is None:
+        return
+    from fredsim.cuda.backend import can_compute
+
+    for blocks in blocks_of(len(dataset.train)):
+        if not can_compute(graph, dataset, size := blocks.shape[1]):
+            what = f"evaluation.gradient_norm is true, and takes {size} training rows together"
+            raise ConfigError(f"{what}, for which backend cuda has no kernels: give backend numba, or leave it out")
 
 
 def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | ProblemMetrics | None:

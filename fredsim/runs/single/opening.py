@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.compute.graph_engine import NumpyBackendOperations
+from fredsim.compute.objectives import blocks_of
 from fredsim.config.choices import Backend
 from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
@@ -134,7 +135,10 @@ def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, datas
     if graph is not None:
         from fredsim.cuda.backend import can_compute
 
-        if not can_compute(graph, dataset, experiment.clients.batch_size):
+        sizes = {experiment.clients.batch_size}
+        if experiment.evaluation.gradient_norm:
+            sizes |= {blocks.shape[1] for blocks in blocks_of(len(dataset.train))}
+        if not all(can_compute(graph, dataset, mu) for mu in sizes):
             return "numba"
     if size >= LARGE:
         return backend
