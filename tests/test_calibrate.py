@@ -62,6 +62,27 @@ def test_a_simulated_clock_is_found_again(kind: str, tmp_path: Path) -> None:
         assert now[name] == pytest.approx(was[name], rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("steps", "server"),
+    [
+        (5, {"name": "asgd", "lr": 0.01}),
+        (1, {"name": "easgd", "lr": 0.05, "period": 4}),
+        ({"fastest": 8, "by": "speed"}, {"name": "fedbuff", "lr": 0.05}),
+        ({"seconds": 0.1}, {"name": "fedbuff", "lr": 0.05}),
+    ],
+    ids=["several", "set by the server", "by speed", "in seconds"],
+)
+def test_a_task_of_several_steps_tells_the_time_of_one(steps: Any, server: dict[str, Any], tmp_path: Path) -> None:
+    """`seconds` is the time of a gradient: the clock multiplies it by the local steps again."""
+    own = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06]
+    clients = DATA["clients"] | {"local_steps": steps, "sampling": "iid"}
+    result = recorded({"compute": {"seconds": own}}, tmp_path / "run", clients=clients, server=server, iterations=120)
+    found = calibrated(result)
+    assert found["compute"] == {"seconds": pytest.approx(own, rel=1e-3), "noise": "none"}
+    was, now = measured(result), measured(predicted(result, found, tmp_path / "predicted"))
+    assert now["seconds"] == pytest.approx(was["seconds"], rel=1e-3)
+
+
 @pytest.mark.parametrize("server", [{"name": "asgd", "lr": 0.05}, {"name": "sync", "lr": 0.05}])
 def test_tasks_without_a_fetch_are_no_travel(server: dict[str, Any], tmp_path: Path) -> None:
     """A gate drops fetches: the next task begins as soon as its client arrives, or is released."""

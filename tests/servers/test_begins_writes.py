@@ -56,3 +56,33 @@ def test_what_begins_writes(
         }
     )
     assert result.metrics["digest"].tolist()[1:] == digests
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_begins_wrote_is_kept_if_the_next_fetch_is_dropped(
+    simulate: Callable[..., Result], plain: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    """A client adds to what it holds at each task; every second fetch takes the place of that."""
+    (tmp_path / "shifting_kept.py").write_text(OWN.replace("Sync", "ASGD"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    world = plain.World(clients=4)
+    theta, digests = world.start.copy(), list[str]()
+    held = [theta] * 4  # of the task under way
+    holds = [theta] * 4
+    for event in range(24):
+        turn, client = divmod(event, 4)
+        theta = theta - np.float32(0.1) * world.gradient(held[client], event, client, turn)
+        fetched = theta if turn % 2 else holds[client]
+        held[client] = (fetched if wait else holds[client]) + np.float32(0.125 * client)
+        holds[client] = held[client] if wait or not turn % 2 else theta
+        digests.append(world.digest(theta))
+    result = simulate(
+        {
+            "iterations": 24,
+            "clients": {"count": 4, "batch_size": 3},
+            "server": {"name": "shifting_kept:Shifted", "lr": 0.1},
+            "dispatcher": {"name": "round_robin", "wait": wait, "fetch": {"every": {"k": 2}}},
+            "evaluation": {"every": 1},
+        }
+    )
+    assert result.metrics["digest"].tolist()[1:] == digests

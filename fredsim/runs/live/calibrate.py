@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fredsim.config.document import Document
-from fredsim.config.experiment import exchange_keys
+from fredsim.config.experiment import Experiment, exchange_keys
 from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import OutputError
@@ -24,14 +24,14 @@ from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live_csv import recorded_times
 from fredsim.runs.single.execution import execute
-from fredsim.runs.single.opening import open_experiment
+from fredsim.runs.single.opening import make_dispatcher, make_server, open_experiment
 
 __all__ = ["calibrated", "measured", "predicted"]
 
 FEWEST = 30  # tasks that are needed to estimate a distribution
 #: The columns of events.parquet that a clock is fitted to.
 READ = (
-    "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client",
+    "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client", "number",
     "bytes_pushed", "bytes_fetched", "fetched",
 )  # fmt: skip
 KNOWN = 1e-4  # the share of a time to which it is known
@@ -42,14 +42,14 @@ APART = 4.0  # how many standard deviations from chance the clients' means must 
 def calibrated(result: Result) -> dict[str, Any]:
     """Return the `dispatcher:` block of a clock whose times are those of a record.
 
-    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a task: one number for
-    all clients, or one for each if their means lie apart. `noise` is the distribution nearest to these times, by the
-    largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
-    that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
-    same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
-    push. If there are more clients than workers, the time that a task waits for its worker counts as computation; only
-    a task that begins with a fetch, or is its client's first, tells that time. Raises OutputError if the record has no
-    such times, or too few tasks.
+    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a gradient, which is that
+    of a task divided by its local steps: one number for all clients, or one for each if their means lie apart. `noise`
+    is the distribution nearest to these times, by the largest distance between the two distribution functions
+    (Kolmogorov and Smirnov). `link.latency` is the mean time that a push or a fetch travels; if copies have different
+    sizes, `link.up` and `link.down` are the bandwidth, the same for both, and `latency` is the rest of the time.
+    `server.seconds` is the mean time that the server takes for a push. If there are more clients than workers, the time
+    that a task waits for its worker counts as computation; only a task that begins with a fetch, or is its client's
+    first, tells that time. Raises OutputError if the record has no such times, or too few tasks.
     """
     _check(result)
     tasks = _tasks(result)
@@ -59,9 +59,10 @@ def calibrated(result: Result) -> dict[str, Any]:
             f"{result.folder}: there are more clients than workers, and {tasks.fresh.sum()} tasks began with a fetch, "
             f"fewer than {FEWEST}; record a run without its fetch gate, or with as many workers"
         )
-    takes, whose = tasks.takes, tasks.client
+    takes, whose = tasks.takes / tasks.gradients, tasks.client
     if shared:
-        takes, whose = np.maximum(takes + tasks.down, 0.0)[tasks.fresh], whose[tasks.fresh]
+        takes = (np.maximum(tasks.takes + tasks.down, 0.0) / tasks.gradients)[tasks.fresh]
+        whose = whose[tasks.fresh]
     seconds = _seconds(takes, whose, result.config["clients"]["count"])
     scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
@@ -102,12 +103,14 @@ class Tasks:
     """For how long the server was at it."""
     fresh: NDArray[np.bool_]
     """Whether it began with a fetch, or is its client's first."""
+    gradients: NDArray[np.int64]
+    """How many gradients it was of: its local steps."""
 
 
 def _tasks(result: Result) -> Tasks:
     """Return the tasks of a record. Raises OutputError if it is damaged."""
     events = result.events_of(READ)
-    began, done, received, time, begun, client = (events[name].to_numpy() for name in READ[:6])
+    began, done, received, time, begun, client, number = (events[name].to_numpy() for name in READ[:7])
     assigned, served = np.zeros(len(time), np.int64), time  # of a simulated run, whose time is when the server is done
     if result.live and (times := recorded_times(result, len(time))) is not None:
         assigned, served = times.T
@@ -123,7 +126,24 @@ def _tasks(result: Result) -> Tasks:
         down=(began - np.maximum(fetched, assigned)) / 1e9,  # of a task that was done again, of the last time alone
         serving=(served - free) / 1e9,
         fresh=fresh,
+        gradients=_gradients(result, client.astype(np.int64), number),
     )
+
+
+def _gradients(result: Result, clients: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many local steps these clients' tasks with these numbers had, int64 (n,)."""
+    config, asked = result.config, result.config["dispatcher"]
+    # Only a clock lets tasks differ; a trace may be gone.
+    clock = asked if asked["name"] == "clock" else exchange_keys(asked) | {"name": "clock"}
+    experiment = _experiment(config | {"dispatcher": clock})
+    work = make_server(experiment)[1].work
+    if work.varied is None:
+        return np.full(len(clients), work.steps)
+    recorded = make_dispatcher(experiment).inner
+    recorded.init(experiment.clients.count, Streams(experiment.seed))
+    recorded.configure(steps=work.varied)
+    found: NDArray[np.int64] = recorded.task_steps(clients, numbers)
+    return found
 
 
 def _copies(result: Result, tasks: Tasks, *, fetches: bool) -> tuple[Floats, Floats]:
@@ -131,7 +151,7 @@ def _copies(result: Result, tasks: Tasks, *, fetches: bool) -> tuple[Floats, Flo
 
     Raises OutputError if nothing was sent.
     """
-    pushed, fetched, copies = (result.events[name].to_numpy() for name in READ[6:])
+    pushed, fetched, copies = (result.events[name].to_numpy() for name in READ[7:])
     again = tasks.fresh & (tasks.begun >= 0) & fetches  # the initial parameters are not fetched
     events = tasks.begun[again]
     one_copy = fetched[events] / np.maximum(copies[events], 1)  # a server may release several at once
@@ -144,7 +164,7 @@ def _copies(result: Result, tasks: Tasks, *, fetches: bool) -> tuple[Floats, Flo
 
 
 def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
-    """Return the mean time of a task, in seconds, or a list of `count` means by client if these lie apart.
+    """Return the mean time of a gradient, in seconds, or a list of `count` means by client if these lie apart.
 
     They do if their variance is larger than chance makes it, by an analysis of variance: Fisher's F, of which Paulson's
     approximation makes a normal variable, is `APART` standard deviations off. So a slow client shows though it had few
@@ -241,6 +261,10 @@ def predicted(
     """
     data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
     data |= {"iterations": result.summary["iterations"], **dict.fromkeys(("updates", "seconds", "epochs", "until"))}
-    experiment = open_experiment({k: v for k, v in data.items() if v is not None}, Document(data).place)
-    execute(experiment, folder, root=root)
+    execute(_experiment(data), folder, root=root)
     return Result(folder)
+
+
+def _experiment(data: dict[str, Any]) -> Experiment:
+    """Return the experiment of a recorded configuration."""
+    return open_experiment({key: value for key, value in data.items() if value is not None}, Document(data).place)

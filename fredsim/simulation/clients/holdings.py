@@ -185,12 +185,17 @@ class Holdings(Stateful):
         self._under_way[client].holders += 1
 
     def give_own(self, client: int) -> None:
-        """Let the client's task under way start from an array that nobody else holds, which may be written into."""
-        version = self._under_way[client]
-        if version.shared or version.holders > 1:
-            own = self._under_way[client] = self._store(version.params, version.timestamp, shared=False)
-            own.holders = 1
-            self._drop(version)
+        """Let the client's task under way start from an array that nobody else holds, which may be written into.
+
+        That is what the client holds from then on: it keeps it if its next fetch is dropped.
+        """
+        version, lists = self._under_way[client], [self._under_way] if self._wait else [self._under_way, self._fetched]
+        if version.shared or version.holders > len(lists):
+            own = self._store(version.params, version.timestamp, shared=False)
+            own.holders = len(lists)
+            for held in lists:
+                held[client] = own
+                self._drop(version)
 
     def leave(self, client: int) -> None:
         """Let a client hold nothing until it fetches again."""
