@@ -150,6 +150,16 @@ def test_what_was_0_has_no_ratio(tmp_path: Path, command: Command) -> None:
     assert re.search(r"^mean staleness +0 +[01]\.\d+ +–", output, re.MULTILINE)
 
 
+def test_what_is_predicted_to_be_0_has_the_ratio_0(tmp_path: Path, command: Command) -> None:
+    """By the fitted clock the fast client alone arrives 10 times; in the other record both did, in turn."""
+    two = {"clients": {"count": 2, "batch_size": 2}, "evaluation": {"every": 600}, "iterations": 600}
+    record = recorded({"compute": {"seconds": [0.02, 0.6]}}, tmp_path / "run", **two)
+    other = recorded({"compute": {"seconds": 0.02}}, tmp_path / "alike", **two | {"iterations": 10})
+    code, output, _ = command("calibrate", record.folder, "--predict", other.folder)
+    assert code == 0
+    assert re.search(r"^mean staleness +0\.9\d* +0 +0(\.0+)?$", output, re.MULTILINE)
+
+
 def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:
     """Each column that is read, lost or of texts; clients and events that there are none of."""
     folder = recorded(CLOCKS["gamma"], tmp_path / "run", iterations=40).folder
