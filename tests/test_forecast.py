@@ -1,18 +1,21 @@
 """`fredsim plan` says what a run will take, as the run then finds it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fredsim.config.sweep.expansion import expand, open_source
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.single import execution
+from fredsim.show import printing
 from fredsim.simulation.clients.holdings import Holdings
 
 Command = Callable[..., tuple[int, str, str]]
@@ -316,6 +319,40 @@ def test_each_run_has_its_own_clock(small_yaml: Path) -> None:
         fast, slow = runs[:2], runs[2:]
         assert min(run.iterations for run in fast) > 2 * max(run.iterations for run in slow)
         assert len({run.iterations for run in runs}) == 4
+
+
+@pytest.mark.parametrize(
+    ("server", "count"),
+    [("{name: sync, aggregate: 2, restart: true, lr: 0.1}", 1), ("{name: bfasgd, lr: 0.1}", 2)],
+)
+def test_runs_whose_rows_are_dealt_otherwise_share_a_measurement(
+    server: str, count: int, small_yaml: Path, command: Command
+) -> None:
+    """Who arrives when is the same, so each estimate is right; not where a gate asks for what is computed from them."""
+    clock = "dispatcher={name: clock, compute: {noise: {name: exponential}}}"
+    words, measured = (clock, *BY_SECONDS, f"server={server}"), dict[str, dict[str, Any]]()
+    sweep = "sweep={clients.partition: [{name: iid, shards: true}, {name: dirichlet, alpha: 0.1}]}"
+    runs = list(estimate(expand(open_source(small_yaml), [*words, sweep]).runs, None, measured=measured))
+    assert len(measured) == count
+    assert command("run", small_yaml, *words, sweep, "--quiet", "--out", "dealt")[0] == 0
+    assert [run.iterations for run in runs] == [result.summary["iterations"] for result in Results(Path("dealt"))]
+
+
+def test_a_terminal_shows_how_many_runs_are_measured(monkeypatch: pytest.MonkeyPatch, small_yaml: Path) -> None:
+    told: list[str] = []
+
+    class Told:
+        is_terminal = True
+
+        @contextmanager
+        def status(self, text: str) -> Iterator[Any]:
+            told.append(text)
+            yield SimpleNamespace(update=told.append)
+
+    monkeypatch.setattr(printing, "PlainConsole", lambda **_: Told())
+    runs = of(small_yaml, "iterations=5")
+    printing.print_estimates(iter(runs * 3), 3)
+    assert told == ["measuring …", *(f"measuring … {done} of 3 runs" for done in (1, 2, 3))]
 
 
 def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> None:

@@ -92,8 +92,9 @@ def estimate(
 ) -> Iterator[Estimate]:
     """Yield the estimate of each run.
 
-    Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
-    measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
+    Runs that differ only in seed, length, rows, in how the training rows are dealt to clients, and in the fractional
+    hyper-parameters of server and gates share one measurement, unless these affect who arrives when; `measured` keeps
+    the measurements between calls. `threads` is
     used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone count, and are about right:
     no process is started to measure memory; and where length and rows are counted in iterations, no clock is looked at,
     and runs that differ in the number of clients share a measurement, too. Raises what running it raises.
@@ -153,6 +154,8 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
         kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
+    if prepared.shards is not None and not _told_values(prepared):
+        kept["clients"] = kept["clients"] | {"partition": "shards"}  # which rows are whose takes no time
     events = prepared.length.events
     if run_clock is not None:
         if run_clock.reacts:  # the order of arrivals then depends on every time
@@ -211,6 +214,13 @@ def _measure(
             return {**summary, "ended": ended, "milestones": milestones and (before, milestones[-1])}
         wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
+
+
+def _told_values(prepared: Prepared) -> bool:
+    """Return whether what is computed from the rows may decide who continues, what is sent, or what is an update."""
+    server, protocol = make_server(prepared.experiment)
+    gated = protocol.push_gate is not None or protocol.fetch_gate is not None
+    return gated or not server.contract.built_in
 
 
 def _counts_updates(prepared: Prepared) -> bool:
