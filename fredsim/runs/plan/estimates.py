@@ -36,6 +36,7 @@ from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.simulation.schedule.guarded_clock import expected_events
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
 from fredsim.system.files import scratch_folder
 from fredsim.system.memory import reset_peak_memory
@@ -160,8 +161,7 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     if run_clock is not None:
         if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
-        if prepared.length.until is not None:
-            events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
+        events = expected_events(prepared.length, run_clock.clock)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     kept["of updates"] = _counts_updates(prepared)
