@@ -94,6 +94,32 @@ def test_it_predicts_twice_the_clients(tmp_path: Path) -> None:
     assert measured(simulated)["seconds"] == pytest.approx(measured(other)["seconds"], rel=0.03)
 
 
+def test_a_gradient_is_a_share_of_a_task_of_several_steps(tmp_path: Path, refused: Refused) -> None:
+    clients = {"count": 4, "batch_size": 2, "sampling": "iid"}
+    several = recorded(CLOCKS["gamma"], tmp_path / "several", clients=clients | {"local_steps": 3}, iterations=600)
+    found = calibrated(several)
+    assert found["compute"]["seconds"] == pytest.approx(0.02, rel=0.05)
+    single = recorded(CLOCKS["gamma"], tmp_path / "single", clients=clients, iterations=600)
+    for result in (several, single):
+        now = measured(predicted(result, found, tmp_path / f"{result.folder.name} predicted"))
+        assert now["seconds"] == pytest.approx(measured(result)["seconds"], rel=0.05)
+    by_speed = {"local_steps": {"fastest": 3, "by": "speed"}}
+    differing = recorded(CLOCKS["gamma"], tmp_path / "differing", clients=clients | by_speed, iterations=60)
+    refused("calibrate", differing.folder, says=("clients.local_steps differ", "in which they are a number"))
+
+
+def test_another_record_is_predicted_with_its_own_gates(tmp_path: Path, command: Command) -> None:
+    """Every third push of a client is sent, and takes the server time."""
+    busy = {"compute": {"seconds": 0.02}, "server": {"seconds": 0.02}}
+    record = recorded(busy, tmp_path / "run", iterations=60)
+    gated = recorded(busy | {"push": {"every": 3}, "dropped_push": "skip"}, tmp_path / "gated", iterations=60)
+    kept = tmp_path / "kept"
+    assert command("calibrate", record.folder, "--predict", gated.folder, "--out", kept)[0] == 0
+    found = Result(kept / "gated")
+    assert found.summary["pushes"] == sum(np.bincount(found.events["client"]) // 3)
+    assert found.summary["time"] == pytest.approx(gated.summary["time"], rel=0.01)
+
+
 def test_bandwidth_shows_where_copies_differ_in_size(tmp_path: Path) -> None:
     """Pushes of two bits a value, fetches of 32; where both are alike, the time of a copy is all that is known."""
     link = {"latency": 0.002, "up": 1e5, "down": 1e5}

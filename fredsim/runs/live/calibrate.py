@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fredsim.config.document import Document
-from fredsim.config.experiment import exchange_keys
+from fredsim.config.experiment import Experiment, exchange_keys
 from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import OutputError
@@ -24,7 +24,7 @@ from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live_csv import recorded_times
 from fredsim.runs.single.execution import execute
-from fredsim.runs.single.opening import open_experiment
+from fredsim.runs.single.opening import make_server, open_experiment
 
 __all__ = ["calibrated", "measured", "predicted"]
 
@@ -42,17 +42,18 @@ APART = 4.0  # how many standard deviations from chance the clients' means must 
 def calibrated(result: Result) -> dict[str, Any]:
     """Return the `dispatcher:` block of a clock whose times are those of a record.
 
-    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a task: one number for
-    all clients, or one for each if their means lie apart. `noise` is the distribution nearest to these times, by the
-    largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
-    that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
-    same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
-    push. If there are more clients than workers, the time that a task waits for its worker counts as computation; only
-    a task that begins with a fetch, or is its client's first, tells that time. Raises OutputError if the record has no
-    such times, or too few tasks.
+    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a gradient, that of a
+    task divided by its local steps: one number for all clients, or one for each if their means lie apart. `noise` is
+    the distribution nearest to these times, by the largest distance between the two distribution functions (Kolmogorov
+    and Smirnov). `link.latency` is the mean time that a push or a fetch travels; if copies have different sizes,
+    `link.up` and `link.down` are the bandwidth, the same for both, and `latency` is the rest of the time.
+    `server.seconds` is the mean time that the server takes for a push. If there are more clients than workers, the time
+    that a task waits for its worker counts as computation; only a task that begins with a fetch, or is its client's
+    first, tells that time. Raises OutputError if the record has no such times, too few tasks, or tasks of different
+    numbers of local steps; ConfigError, SimulationError if its experiment cannot be opened.
     """
     _check(result)
-    tasks = _tasks(result)
+    tasks, steps = _tasks(result), _local_steps(result)
     shared = len(np.unique(tasks.client)) > result.summary.get("live", {}).get("workers", len(tasks.client))
     if shared and tasks.fresh.sum() < FEWEST:
         raise OutputError(
@@ -62,6 +63,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     takes, whose = tasks.takes, tasks.client
     if shared:
         takes, whose = np.maximum(takes + tasks.down, 0.0)[tasks.fresh], whose[tasks.fresh]
+    takes = takes / steps
     seconds = _seconds(takes, whose, result.config["clients"]["count"])
     scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
@@ -84,6 +86,25 @@ def _check(result: Result) -> None:
             f"{result.folder}: dispatcher.wait is false, so clients fetch while they compute, and no task tells how "
             "long a fetch took; record a run that waits"
         )
+
+
+def _local_steps(result: Result) -> int:
+    """Return how many gradients each task of a record has. Raises OutputError if they differ."""
+    _, protocol = make_server(_experiment(result, {"name": "clock"}))
+    steps = protocol.work.steps_of_tasks
+    if not isinstance(steps, int):
+        raise OutputError(
+            f"{result.folder}: clients.local_steps differ, so no task tells how long a gradient takes; record a run "
+            "in which they are a number"
+        )
+    return steps
+
+
+def _experiment(result: Result, clock: Mapping[str, Any], **changes: Any) -> Experiment:
+    """Return a record's experiment on another clock, with its own gates and so on. Raises ConfigError."""
+    dispatcher = dict(clock) | exchange_keys(result.config["dispatcher"])
+    data = result.config | {"dispatcher": dispatcher, "path": "auto"} | changes
+    return open_experiment({key: value for key, value in data.items() if value is not None}, Document(data).place)
 
 
 @dataclass(frozen=True)
@@ -237,10 +258,9 @@ def predicted(
 ) -> Result:
     """Simulate a record's experiment on the clock `dispatcher`, for as many events; return the result in `folder`.
 
-    Times given by client must be as many as there are clients. Raises what running the experiment raises.
+    Its gates and so on are the record's own. Times given by client must be as many as there are clients. Raises what
+    running the experiment raises.
     """
-    data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
-    data |= {"iterations": result.summary["iterations"], **dict.fromkeys(("updates", "seconds", "epochs", "until"))}
-    experiment = open_experiment({k: v for k, v in data.items() if v is not None}, Document(data).place)
-    execute(experiment, folder, root=root)
+    length = dict.fromkeys(("updates", "seconds", "epochs", "until")) | {"iterations": result.summary["iterations"]}
+    execute(_experiment(result, dispatcher, events=True, **length), folder, root=root)
     return Result(folder)
