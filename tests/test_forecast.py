@@ -321,6 +321,23 @@ def test_each_run_has_its_own_clock(small_yaml: Path) -> None:
         assert len({run.iterations for run in runs}) == 4
 
 
+@pytest.mark.parametrize("server", ["sync", "asgd"])
+@pytest.mark.parametrize("seconds", [(5, 200), (200, 5), (0.5, 200)])
+def test_a_short_run_tells_nothing_of_a_long_one(server: str, seconds: tuple[float, float], small_yaml: Path) -> None:
+    """All 8 clients arrive once a second, whichever of the runs is measured first."""
+    words = ("dispatcher={name: clock}", "iterations=null", f"sweep={{seconds: {[*seconds]}}}")
+    for run, length in zip(of(small_yaml, *words, f"server.name={server}"), seconds, strict=True):
+        assert run.iterations == pytest.approx(8 * int(length), abs=8, rel=0.02)
+        assert run.simulated == length
+
+
+def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
+    """What the first of them took is no length to begin the second one with."""
+    servers = "sweep={server.name: [asgd, sync]}"
+    runs = of(small_yaml, "dispatcher={name: clock}", "iterations=null", "seconds=0.5", servers)
+    assert [(run.iterations, run.simulated) for run in runs] == [(0, 0.5)] * 2
+
+
 @pytest.mark.parametrize(
     ("server", "count"),
     [("{name: sync, aggregate: 2, restart: true, lr: 0.1}", 1), ("{name: bfasgd, lr: 0.1}", 2)],
