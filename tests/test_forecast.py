@@ -331,6 +331,21 @@ def test_a_short_run_tells_nothing_of_a_long_one(server: str, seconds: tuple[flo
         assert run.simulated == length
 
 
+@pytest.mark.parametrize(
+    "words", [("iterations=null", "updates=20"), ("iterations=480", "evaluation={every: 1, unit: updates}")]
+)
+def test_a_number_of_a_server_says_how_many_pushes_make_an_update(words: tuple[str, ...], small_yaml: Path) -> None:
+    """With equal times each of the 8 clients sends as many gradients as `harmonic` asks for; a rate asks for none."""
+    sweep = "sweep={server.harmonic: [1.0, 3.0], server.lr: [0.1, 0.2]}"
+    measured: dict[str, dict[str, Any]] = {}
+    words = (*words, "dispatcher={name: clock}", "server={name: malenia, lr: 0.1}", sweep)
+    runs = list(estimate(expand(open_source(small_yaml), words).runs, None, measured=measured))
+    assert len(measured) == 2
+    few, many = (8 * 20, 24 * 20) if "updates=20" in words else (480, 480)
+    assert [run.iterations for run in runs] == [few, few, many, many]
+    assert [run.rows for run in runs] == ([2] * 4 if "updates=20" in words else [61, 61, 21, 21])
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"

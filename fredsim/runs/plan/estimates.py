@@ -94,8 +94,9 @@ def estimate(
     """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows, in how the training rows are dealt to clients, and in the fractional
-    hyper-parameters of server and gates share one measurement, unless these affect who arrives when, or the one that
-    was measured is too short to tell of a longer one; `measured` keeps the measurements between calls. `threads` is
+    hyper-parameters of server and gates share one measurement, unless these affect who arrives when, or when there is
+    an update, or the one that was measured is too short to tell of a longer one; `measured` keeps the measurements
+    between calls. `threads` is
     used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone count, and are about right:
     no process is started to measure memory; and where length and rows are counted in iterations, no clock is looked at,
     and runs that differ in the number of clients share a measurement, too. Raises what running it raises.
@@ -152,8 +153,14 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     """Return a key that is equal for runs whose iterations take the same time; if `any_count`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
+    told = _counts_updates(prepared) or (run_clock is not None and run_clock.reacts)
     for part in ("server", "dispatcher"):
-        kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
+        numbers = told and part == "server"  # such as `harmonic` of malenia, by which pushes make an update
+        kept[part] = {
+            key: value
+            for key, value in flatten(plain[part]).items()
+            if not isinstance(value, float) or (numbers and not _is_rate(key))
+        }
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
         kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
@@ -218,6 +225,11 @@ def _measure(
             return {**summary, "ended": ended, "short": short, "milestones": milestones and (before, milestones[-1])}
         wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
+
+
+def _is_rate(key: str) -> bool:
+    """Return whether this key of a server is a learning rate, or of its schedule; that of an inner server, too."""
+    return any(part.endswith("lr") for part in key.split("."))
 
 
 def _told_values(prepared: Prepared) -> bool:
