@@ -346,6 +346,17 @@ def test_a_number_of_a_server_says_how_many_pushes_make_an_update(words: tuple[s
     assert [run.rows for run in runs] == ([2] * 4 if "updates=20" in words else [61, 61, 21, 21])
 
 
+def test_how_many_gradients_are_fresh_depends_on_the_clients_times(small_yaml: Path, command: Command) -> None:
+    """Of slow clients few are, but these also send few: rennala then needs fewer for an update."""
+    clock = "dispatcher={name: clock, compute: {seconds: {name: two_class, share: 0.5, factor: 1.5}}}"
+    words = (clock, "server={name: rennala, batch: 8, lr: 0.1}", "iterations=null", "updates=100")
+    factor = "dispatcher.compute.seconds.factor"
+    runs = of(small_yaml, *words, f"sweep={{{factor}: [1.5, 50.0]}}")
+    found = ended(command, small_yaml, *words, f"{factor}=50.0").summary["iterations"]
+    assert runs[1].iterations == pytest.approx(found, rel=0.05)
+    assert runs[0].iterations > 1.2 * found
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"

@@ -154,12 +154,10 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     told = _counts_updates(prepared) or (run_clock is not None and run_clock.reacts)
-    for part in ("server", "dispatcher"):
-        numbers = told and part == "server"  # such as `harmonic` of malenia, by which pushes make an update
+    for part in ("server", "dispatcher"):  # numbers such as malenia's `harmonic`, and times, say what makes an update
+        numbers = flatten(plain[part]).items()
         kept[part] = {
-            key: value
-            for key, value in flatten(plain[part]).items()
-            if not isinstance(value, float) or (numbers and not _is_rate(key))
+            key: value for key, value in numbers if not isinstance(value, float) or (told and not _is_rate(key))
         }
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
