@@ -164,7 +164,7 @@ def plan(
     from fredsim.show.printing import print_estimates
 
     runs = open_expansion(file, overrides or []).runs
-    print_estimates(estimate(runs, data_root))
+    print_estimates(estimate(runs, data_root), len(runs))
     remark_before(runs, data_root)
 
 

@@ -115,6 +115,18 @@ def test_it_predicts_twice_the_clients(tmp_path: Path) -> None:
     assert measured(simulated)["seconds"] == pytest.approx(measured(other)["seconds"], rel=0.03)
 
 
+def test_another_record_is_predicted_with_its_own_gates(tmp_path: Path, command: Command) -> None:
+    """Every third push of a client is sent, and takes the server time."""
+    busy = {"compute": {"seconds": 0.02}, "server": {"seconds": 0.02}}
+    record = recorded(busy, tmp_path / "run", iterations=60)
+    gated = recorded(busy | {"push": {"every": 3}, "dropped_push": "skip"}, tmp_path / "gated", iterations=60)
+    kept = tmp_path / "kept"
+    assert command("calibrate", record.folder, "--predict", gated.folder, "--out", kept)[0] == 0
+    found = Result(kept / "gated")
+    assert found.summary["pushes"] == sum(np.bincount(found.events["client"]) // 3)
+    assert found.summary["time"] == pytest.approx(gated.summary["time"], rel=0.01)
+
+
 def test_bandwidth_shows_where_copies_differ_in_size(tmp_path: Path) -> None:
     """Pushes of two bits a value, fetches of 32; where both are alike, the time of a copy is all that is known."""
     link = {"latency": 0.002, "up": 1e5, "down": 1e5}
@@ -169,6 +181,16 @@ def test_what_was_0_has_no_ratio(tmp_path: Path, command: Command) -> None:
     code, output, _ = command("calibrate", record.folder, "--predict", other.folder)
     assert code == 0
     assert re.search(r"^mean staleness +0 +[01]\.\d+ +–", output, re.MULTILINE)
+
+
+def test_what_is_predicted_to_be_0_has_the_ratio_0(tmp_path: Path, command: Command) -> None:
+    """By the fitted clock the fast client alone arrives 10 times; in the other record both did, in turn."""
+    two = {"clients": {"count": 2, "batch_size": 2}, "evaluation": {"every": 600}, "iterations": 600}
+    record = recorded({"compute": {"seconds": [0.02, 0.6]}}, tmp_path / "run", **two)
+    other = recorded({"compute": {"seconds": 0.02}}, tmp_path / "alike", **two | {"iterations": 10})
+    code, output, _ = command("calibrate", record.folder, "--predict", other.folder)
+    assert code == 0
+    assert re.search(r"^mean staleness +0\.9\d* +0 +0(\.0+)?$", output, re.MULTILINE)
 
 
 def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:

@@ -1,18 +1,21 @@
 """`fredsim plan` says what a run will take, as the run then finds it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fredsim.config.sweep.expansion import expand, open_source
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.single import execution
+from fredsim.show import printing
 from fredsim.simulation.clients.holdings import Holdings
 
 Command = Callable[..., tuple[int, str, str]]
@@ -318,6 +321,83 @@ def test_each_run_has_its_own_clock(small_yaml: Path) -> None:
         fast, slow = runs[:2], runs[2:]
         assert min(run.iterations for run in fast) > 2 * max(run.iterations for run in slow)
         assert len({run.iterations for run in runs}) == 4
+
+
+@pytest.mark.parametrize("server", ["sync", "asgd"])
+@pytest.mark.parametrize("seconds", [(5, 200), (200, 5), (0.5, 200)])
+def test_a_short_run_tells_nothing_of_a_long_one(server: str, seconds: tuple[float, float], small_yaml: Path) -> None:
+    """All 8 clients arrive once a second, whichever of the runs is measured first."""
+    words = ("dispatcher={name: clock}", "iterations=null", f"sweep={{seconds: {[*seconds]}}}")
+    for run, length in zip(of(small_yaml, *words, f"server.name={server}"), seconds, strict=True):
+        assert run.iterations == pytest.approx(8 * int(length), abs=8, rel=0.02)
+        assert run.simulated == length
+
+
+@pytest.mark.parametrize(
+    "words", [("iterations=null", "updates=20"), ("iterations=480", "evaluation={every: 1, unit: updates}")]
+)
+def test_a_number_of_a_server_says_how_many_pushes_make_an_update(words: tuple[str, ...], small_yaml: Path) -> None:
+    """With equal times each of the 8 clients sends as many gradients as `harmonic` asks for; a rate asks for none."""
+    sweep = "sweep={server.harmonic: [1.0, 3.0], server.lr: [0.1, 0.2]}"
+    measured: dict[str, dict[str, Any]] = {}
+    words = (*words, "dispatcher={name: clock}", "server={name: malenia, lr: 0.1}", sweep)
+    runs = list(estimate(expand(open_source(small_yaml), words).runs, None, measured=measured))
+    assert len(measured) == 2
+    few, many = (8 * 20, 24 * 20) if "updates=20" in words else (480, 480)
+    assert [run.iterations for run in runs] == [few, few, many, many]
+    assert [run.rows for run in runs] == ([2] * 4 if "updates=20" in words else [61, 61, 21, 21])
+
+
+def test_how_many_gradients_are_fresh_depends_on_the_clients_times(small_yaml: Path, command: Command) -> None:
+    """Of slow clients few are, but these also send few: rennala then needs fewer for an update."""
+    clock = "dispatcher={name: clock, compute: {seconds: {name: two_class, share: 0.5, factor: 1.5}}}"
+    words = (clock, "server={name: rennala, batch: 8, lr: 0.1}", "iterations=null", "updates=100")
+    factor = "dispatcher.compute.seconds.factor"
+    runs = of(small_yaml, *words, f"sweep={{{factor}: [1.5, 50.0]}}")
+    found = ended(command, small_yaml, *words, f"{factor}=50.0").summary["iterations"]
+    assert runs[1].iterations == pytest.approx(found, rel=0.05)
+    assert runs[0].iterations > 1.2 * found
+
+
+def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
+    """What the first of them took is no length to begin the second one with."""
+    servers = "sweep={server.name: [asgd, sync]}"
+    runs = of(small_yaml, "dispatcher={name: clock}", "iterations=null", "seconds=0.5", servers)
+    assert [(run.iterations, run.simulated) for run in runs] == [(0, 0.5)] * 2
+
+
+@pytest.mark.parametrize(
+    ("server", "count"),
+    [("{name: sync, aggregate: 2, restart: true, lr: 0.1}", 1), ("{name: bfasgd, lr: 0.1}", 2)],
+)
+def test_runs_whose_rows_are_dealt_otherwise_share_a_measurement(
+    server: str, count: int, small_yaml: Path, command: Command
+) -> None:
+    """Who arrives when is the same, so each estimate is right; not where a gate asks for what is computed from them."""
+    clock = "dispatcher={name: clock, compute: {noise: {name: exponential}}}"
+    words, measured = (clock, *BY_SECONDS, f"server={server}"), dict[str, dict[str, Any]]()
+    sweep = "sweep={clients.partition: [{name: iid, shards: true}, {name: dirichlet, alpha: 0.1}]}"
+    runs = list(estimate(expand(open_source(small_yaml), [*words, sweep]).runs, None, measured=measured))
+    assert len(measured) == count
+    assert command("run", small_yaml, *words, sweep, "--quiet", "--out", "dealt")[0] == 0
+    assert [run.iterations for run in runs] == [result.summary["iterations"] for result in Results(Path("dealt"))]
+
+
+def test_a_terminal_shows_how_many_runs_are_measured(monkeypatch: pytest.MonkeyPatch, small_yaml: Path) -> None:
+    told: list[str] = []
+
+    class Told:
+        is_terminal = True
+
+        @contextmanager
+        def status(self, text: str) -> Iterator[Any]:
+            told.append(text)
+            yield SimpleNamespace(update=told.append)
+
+    monkeypatch.setattr(printing, "PlainConsole", lambda **_: Told())
+    runs = of(small_yaml, "iterations=5")
+    printing.print_estimates(iter(runs * 3), 3)
+    assert told == ["measuring …", *(f"measuring … {done} of 3 runs" for done in (1, 2, 3))]
 
 
 def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> None:

@@ -59,6 +59,11 @@ class Counting(Plain):
 def squared(z, y):
     e = z - np.eye(z.shape[1], dtype=np.float32)[y]
     return (e * e).sum(axis=1) / np.float32(2), e
+
+
+class Slow:
+    def seconds(self, client, task):
+        return 1.0
 """
 
 
@@ -102,6 +107,7 @@ def test_auto_takes_the_quickest(simulate: Simulate) -> None:
 
 
 GATED: dict[str, Any] = {"dispatcher": {"name": "uniform", "push": {"every": 2}}}
+BY_SECONDS: dict[str, Any] = {"iterations": None, "dispatcher": {"name": "clock", "compute": {"seconds": 2.0}}}
 VGG: dict[str, Any] = {"model": {"name": "vgg", "widths": [2]}}
 
 
@@ -122,6 +128,12 @@ VGG: dict[str, Any] = {"model": {"name": "vgg", "widths": [2]}}
         ({"dispatcher": {"name": "clock", "compute": {"limit": 2.0}}}, 1_000_000, "cuda"),
         ({"iterations": None, "updates": 10_000_000}, 700, "cuda"),
         ({"iterations": None, "updates": 10_000_001}, 700, "numba"),
+        ({"iterations": None, "epochs": 25_000}, 700, "cuda"),  # of 400 iterations each
+        ({"iterations": None, "epochs": 25_001}, 700, "numba"),
+        (BY_SECONDS | {"seconds": 2_500_000}, 700, "cuda"),  # of 4 arrivals each
+        (BY_SECONDS | {"seconds": 2_500_001}, 700, "numba"),
+        (BY_SECONDS | {"seconds": 2_500_001}, 1_000_000, "cuda"),
+        (BY_SECONDS | {"seconds": 10**8, "dispatcher": {"name": "own_choice:Slow"}}, 700, "cuda"),
         ({"path": "queued"}, 700, "cuda"),
         ({"path": "hand"}, 2_000_000, "numba"),
         ({"path": "snapshots"}, 700, "numba"),
@@ -150,7 +162,7 @@ def test_what_auto_takes_where_there_is_a_device(
     """`size`: as if the network had so many parameters."""
     experiment = resolve({**digits_experiment, "backend": "auto", **changes})
     prepared = prepare(experiment, None)
-    assert opening.chosen_backend(experiment, size, prepared.model.graph, prepared.dataset) == wanted
+    assert opening.chosen_backend(experiment, size, prepared.model.graph, prepared.dataset, prepared.length) == wanted
 
 
 @pytest.mark.usefixtures("own", "device")
@@ -172,8 +184,8 @@ def test_auto_asks_whether_a_device_computes_the_gradient_norm(
     for measured, choice in ((False, "cuda"), (True, wanted)):
         evaluation = {"every": 5, "gradient_norm": measured}
         experiment = resolve({**digits_experiment, **changes, "evaluation": evaluation})
-        prepared = prepare(experiment, None)
-        assert opening.chosen_backend(experiment, 700, prepared.model.graph, prepared.dataset) == choice
+        made = prepare(experiment, None)
+        assert opening.chosen_backend(experiment, 700, made.model.graph, made.dataset, made.length) == choice
     if wanted == "numba":  # and where it was asked for, it is refused before anything is written
         with pytest.raises(ConfigError, match=f"gradient_norm is true, and takes {rows} training rows together"):
             simulate({**changes, "evaluation": {"every": 5, "gradient_norm": True}, "backend": "cuda"})

@@ -42,7 +42,12 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, ou
             simulated = predicted(result, dispatcher, place, root)
             predictions = measured(simulated)
             rows = [
-                {"": name, "measured": value, "predicted": now, "ratio": now / value if now and value else None}
+                {
+                    "": name,
+                    "measured": value,
+                    "predicted": now,
+                    "ratio": None if now is None or not value else now / value,
+                }
                 for name, value in recorded.items()
                 for now in [predictions[name]]
             ]

@@ -49,11 +49,15 @@ def duration(seconds: float) -> str:
 HELD = {"hand": "tasks", "fused": "versions", "queued": "versions", "snapshots": "versions"}
 
 
-def print_estimates(estimates: Iterable[Estimate]) -> None:
-    """Print estimates of runs, and why their paths were chosen."""
+def print_estimates(estimates: Iterable[Estimate], total: int) -> None:
+    """Print the estimates of `total` runs, and why their paths were chosen; a terminal shows how far they are."""
     console = PlainConsole(stderr=True)
-    with console.status("measuring …") if console.is_terminal else nullcontext():
-        found = list(estimates)
+    found: list[Estimate] = []
+    with console.status("measuring …") if console.is_terminal else nullcontext() as status:
+        for one in estimates:
+            found.append(one)
+            if status is not None:
+                status.update(f"measuring … {len(found):,} of {total:,} runs")
     timed = any(run.simulated is not None for run in found)
     table = RichTable(box=None, header_style="bold", pad_edge=False)
     of_clock = ("rows", "sim. seconds") if timed else ()

@@ -87,6 +87,13 @@ def _check(result: Result) -> None:
         )
 
 
+def _experiment(result: Result, clock: Mapping[str, Any], **changes: Any) -> Experiment:
+    """Return a record's experiment on another clock, with its own gates and so on. Raises ConfigError."""
+    dispatcher = dict(clock) | exchange_keys(result.config["dispatcher"])
+    data = result.config | {"dispatcher": dispatcher, "path": "auto"} | changes
+    return open_experiment({key: value for key, value in data.items() if value is not None}, Document(data).place)
+
+
 @dataclass(frozen=True)
 class Tasks:
     """The n tasks of a record, in the order in which they arrived; times in seconds (n,)."""
@@ -132,10 +139,9 @@ def _tasks(result: Result) -> Tasks:
 
 def _gradients(result: Result, clients: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many local steps these clients' tasks with these numbers had, int64 (n,)."""
-    config, asked = result.config, result.config["dispatcher"]
+    asked = result.config["dispatcher"]
     # Only a clock lets tasks differ; a trace may be gone.
-    clock = asked if asked["name"] == "clock" else exchange_keys(asked) | {"name": "clock"}
-    experiment = _experiment(config | {"dispatcher": clock})
+    experiment = _experiment(result, asked if asked["name"] == "clock" else {"name": "clock"})
     work = make_server(experiment)[1].work
     if work.varied is None:
         return np.full(len(clients), work.steps)
@@ -257,14 +263,9 @@ def predicted(
 ) -> Result:
     """Simulate a record's experiment on the clock `dispatcher`, for as many events; return the result in `folder`.
 
-    Times given by client must be as many as there are clients. Raises what running the experiment raises.
+    Its gates and so on are the record's own. Times given by client must be as many as there are clients. Raises what
+    running the experiment raises.
     """
-    data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
-    data |= {"iterations": result.summary["iterations"], **dict.fromkeys(("updates", "seconds", "epochs", "until"))}
-    execute(_experiment(data), folder, root=root)
+    length = dict.fromkeys(("updates", "seconds", "epochs", "until")) | {"iterations": result.summary["iterations"]}
+    execute(_experiment(result, dispatcher, events=True, **length), folder, root=root)
     return Result(folder)
-
-
-def _experiment(data: dict[str, Any]) -> Experiment:
-    """Return the experiment of a recorded configuration."""
-    return open_experiment({key: value for key, value in data.items() if value is not None}, Document(data).place)

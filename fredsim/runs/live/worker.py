@@ -119,7 +119,7 @@ class LiveWorker:
         size, model = experiment.clients.batch_size, prepared.model
         self._basis = Basis.of(experiment, prepared)
         one_by_one = experiment.model_copy(update={"path": "snapshots"})  # as gradients are computed here
-        backend = chosen_backend(one_by_one, model.layout.size, model.graph, prepared.dataset)
+        backend = chosen_backend(one_by_one, model.layout.size, model.graph, prepared.dataset, prepared.length)
         threads = experiment.threads or threads
         self._engine = make_engine(backend, model, prepared.dataset, size, threads)
         single = partial(make_engine, backend, model, prepared.dataset, 1, 1)

@@ -37,6 +37,7 @@ from fredsim.servers.window_average import SUMS, WindowAverage
 from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.simulation.schedule.guarded_clock import expected_events
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
 from fredsim.system.files import scratch_folder
 from fredsim.system.memory import reset_peak_memory
@@ -93,8 +94,10 @@ def estimate(
 ) -> Iterator[Estimate]:
     """Yield the estimate of each run.
 
-    Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
-    measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
+    Runs that differ only in seed, length, rows, in how the training rows are dealt to clients, and in the fractional
+    hyper-parameters of server and gates share one measurement, unless these affect who arrives when, or when there is
+    an update, or the one that was measured is too short to tell of a longer one; `measured` keeps the measurements
+    between calls. `threads` is
     used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone count, and are about right:
     no process is started to measure memory; and where length and rows are counted in iterations, no clock is looked at,
     and runs that differ in the number of clients share a measurement, too. Raises what running it raises.
@@ -136,30 +139,37 @@ def _estimate_of(
     counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
     run_clock = None if rough and counted else clock_of(prepared)
     kind = _measurement_key(prepared, threads, run_clock, any_count=rough and counted)
-    if kind not in measured:
+    of_length = f"{kind} {prepared.length}"
+    if kind not in measured and of_length not in measured:
         plain = prepared.experiment.plain()
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
-        alike = [one["iterations"] for one in measured.values() if one["network"] == network]
+        alike = [one["iterations"] for one in measured.values() if one["network"] == network and one["iterations"]]
         first = min(alike, default=FIRST_LENGTH)  # long enough for another server: so that it is not started again
-        measured[kind] = _measure(prepared, run_clock, root, threads, first, memory=not rough) | {"network": network}
-    return _estimate(label, prepared, run_clock, measured[kind])
+        found = _measure(prepared, run_clock, root, threads, first, memory=not rough) | {"network": network}
+        measured[of_length if found["short"] else kind] = found
+    return _estimate(label, prepared, run_clock, measured.get(kind) or measured[of_length])
 
 
 def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunClock | None, *, any_count: bool) -> str:
     """Return a key that is equal for runs whose iterations take the same time; if `any_count`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
-    for part in ("server", "dispatcher"):
-        kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
+    told = _counts_updates(prepared) or (run_clock is not None and run_clock.reacts)
+    for part in ("server", "dispatcher"):  # numbers such as malenia's `harmonic`, and times, say what makes an update
+        numbers = flatten(plain[part]).items()
+        kept[part] = {
+            key: value for key, value in numbers if not isinstance(value, float) or (told and not _is_rate(key))
+        }
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
         kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
+    if prepared.shards is not None and not _told_values(prepared):
+        kept["clients"] = kept["clients"] | {"partition": "shards"}  # which rows are whose takes no time
     events = prepared.length.events
     if run_clock is not None:
         if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
-        if prepared.length.until is not None:
-            events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
+        events = expected_events(prepared.length, run_clock.clock)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     kept["of updates"] = _counts_updates(prepared)
@@ -178,9 +188,10 @@ def _measure(
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
     Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
-    engine's part of it; `ended`, whether the whole run ended within the beginning; two `milestones` of its clock, one
-    within the beginning and one at its end (fredsim.runs.plan.forecast); and, if updates count, how many events there
-    were `up_to` the last one.
+    engine's part of it; `ended`, whether the whole run ended within the beginning; `short`, whether that or its few
+    iterations left too little to be measured for a longer run; two `milestones` of its clock, one within the beginning
+    and one at its end (fredsim.runs.plan.forecast); and, if updates count, how many events there were `up_to` the last
+    one.
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -209,9 +220,22 @@ def _measure(
                 shorter = how | {"most_updates": summary["updates"]}
                 summary["up_to"] = _beginning(prepared, root, shorter, Measuring(), apart=apart).summary["iterations"]
             before = max(one for one in milestones if one[0] <= 0.6 * done) if milestones else None
-            return {**summary, "ended": ended, "milestones": milestones and (before, milestones[-1])}
+            short = ended or summary["seconds"] < enough
+            return {**summary, "ended": ended, "short": short, "milestones": milestones and (before, milestones[-1])}
         wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
+
+
+def _is_rate(key: str) -> bool:
+    """Return whether this key of a server is a learning rate, or of its schedule; that of an inner server, too."""
+    return any(part.endswith("lr") for part in key.split("."))
+
+
+def _told_values(prepared: Prepared) -> bool:
+    """Return whether what is computed from the rows may decide who continues, what is sent, or what is an update."""
+    server, protocol = make_server(prepared.experiment)
+    gated = protocol.push_gate is not None or protocol.fetch_gate is not None
+    return gated or not server.contract.built_in
 
 
 def _counts_updates(prepared: Prepared) -> bool:

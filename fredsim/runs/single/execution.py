@@ -176,7 +176,7 @@ def execute_here(
 def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | None) -> tuple[Backend, Engine]:
     """Return what computes the run, and its engine; on a device, free what earlier runs have left there."""
     model, dataset = prepared.model, prepared.dataset
-    backend = chosen_backend(experiment, model.layout.size, model.graph, dataset)
+    backend = chosen_backend(experiment, model.layout.size, model.graph, dataset, prepared.length)
     if backend == "cuda":  # what refers to itself is not freed at once, and may be most of the device's memory
         gc.collect()
     size, threads = experiment.clients.batch_size, experiment.threads or default_threads

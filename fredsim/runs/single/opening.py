@@ -41,7 +41,7 @@ from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.local_work import ROW
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
 from fredsim.simulation.plugins.run_context import RunContext
-from fredsim.simulation.schedule.guarded_clock import GuardedClock, OwnClock
+from fredsim.simulation.schedule.guarded_clock import GuardedClock, OwnClock, expected_events
 from fredsim.simulation.schedule.length import Length
 from fredsim.system.memory import refuse_beyond_memory
 from fredsim.system.parquet_files import need_pyarrow
@@ -121,8 +121,8 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
     return guarded, make_protocol(experiment, guarded.contract)
 
 
-def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, dataset: Dataset) -> Backend:
-    """Return what computes an experiment whose network has so many parameters, and this graph if it is portable.
+def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, dataset: Dataset, length: Length) -> Backend:
+    """Return what computes a run of this length whose network has so many parameters, and this graph if it is portable.
 
     Where there is a device, `auto` takes it for what is queued there, and for large networks: a push that the host has
     to wait for costs as much time as many of a small network on the processor (docs/devices.md).
@@ -150,13 +150,26 @@ def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, datas
     small = Layout((("w", (4,)),))
     context = RunContext(experiment.clients.count, small, Streams(experiment.seed), NumpyBackendOperations())
     server.start(np.zeros(small.size, np.float32), context)
+    dispatcher = make_dispatcher(experiment)
+    ends_by_own = dispatcher.own and length.until is not None  # a user's clock, of which nobody knows how fast it is
+    events = None if ends_by_own else _expected_events(length, dispatcher, protocol, context)
     mapped = dataset.staged or (graph is not None and graph.frozen)  # see make_engine
     choice = choose_path(
-        experiment.path, backend, server.contract, protocol, experiment.iterations or experiment.updates,
+        experiment.path, backend, server.contract, protocol, events,
         probed=experiment.probe is not None, why_whole="no whole windows" if mapped else "", queues=not mapped,
-        may_give_up=make_dispatcher(experiment).may_give_up,
+        may_give_up=dispatcher.may_give_up,
     )  # fmt: skip
     return backend if choice.path == "queued" else "numba"
+
+
+def _expected_events(
+    length: Length, dispatcher: GuardedDispatcher, protocol: Protocol, context: RunContext
+) -> int | None:
+    """Return about how many events a run has; None if that is unknown. Starts a clock that ends the run."""
+    if isinstance(dispatcher, GuardedClock) and length.until is not None:
+        context.call_init(dispatcher)
+        dispatcher.configure(reacts=False, size=0, steps=protocol.work.steps_of_tasks, until=length.until)
+    return expected_events(length, dispatcher)
 
 
 def most_steps(steps: int | StepsBySpeed | StepsInSeconds) -> int:

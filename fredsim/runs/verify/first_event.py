@@ -166,7 +166,7 @@ def _rerun(result: Result, start: int | None, root: Root, observer: Observer) ->
         with imported_anew(own_modules(experiment.plain())):  # the two runs share nothing of a user's modules
             prepared, size = prepare(experiment, root), experiment.clients.batch_size
             model = prepared.model
-            backend = chosen_backend(experiment, model.layout.size, model.graph, prepared.dataset)
+            backend = chosen_backend(experiment, model.layout.size, model.graph, prepared.dataset, prepared.length)
             engine = make_engine(backend, model, prepared.dataset, size, experiment.threads or threads_of(result))
             opened.callback(engine.close)
             run = Run(

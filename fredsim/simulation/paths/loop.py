@@ -43,7 +43,7 @@ from fredsim.simulation.plugins.protocol import Protocol
 from fredsim.simulation.record.recorder import TEST, Recorder
 from fredsim.simulation.record.status import Status
 from fredsim.simulation.schedule.event_log import EventLog
-from fredsim.simulation.schedule.guarded_clock import GuardedClock
+from fredsim.simulation.schedule.guarded_clock import expected_events
 from fredsim.simulation.schedule.length import Goal, Interval, Length
 
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evaluate"]
@@ -128,9 +128,7 @@ class Parts:
     @property
     def events(self) -> int | None:
         """The largest possible number of events; an estimate if the clock ends the run; None if it is unknown."""
-        if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
-            return self.length.events
-        return self.dispatcher.clock.expected_arrivals(self.length.until)
+        return expected_events(self.length, self.dispatcher)
 
     @cached_property
     def pool(self) -> Pool:

@@ -25,9 +25,9 @@ from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded, is_real
 from fredsim.plugins.state.states import State, part_of, put_state, take_state
 from fredsim.simulation.plugins.guarded_plugins import OWN_CHOICES, GuardedDispatcher
-from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
+from fredsim.simulation.schedule.length import LONGEST_SCHEDULE, Length
 
-__all__ = ["GuardedClock", "OwnClock"]
+__all__ = ["GuardedClock", "OwnClock", "expected_events"]
 
 
 class GuardedClock(GuardedDispatcher):
@@ -72,6 +72,16 @@ class GuardedClock(GuardedDispatcher):
             yield part.first(left)
             left -= len(part)
             many = min(2 * many, most)
+
+
+def expected_events(length: Length, dispatcher: GuardedDispatcher) -> int | None:
+    """Return the largest possible number of events; an estimate if a clock ends the run; None if it is unknown.
+
+    A clock that ends the run has been configured for it.
+    """
+    if length.until is None or not isinstance(dispatcher, GuardedClock):
+        return length.events
+    return dispatcher.clock.expected_arrivals(length.until)
 
 
 class OwnDurations(Guarded):

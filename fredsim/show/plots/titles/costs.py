@@ -48,16 +48,14 @@ def cheapest(
         return ""
     called = own_parts({label: names.get(label, label) for costs in panels for label in costs})
     if len(found) > 1:
-        wins = [[label for label, cost in order if cost[:2] == order[0][1][:2]] for order in found]
-        return f"{start}: {most_wins(wins, called, len(panels), 'panels')}"
+        return f"{start}: {most_wins([*map(_first, found)], called, len(panels), 'panels')}"
     (order,) = found
     start += f" in 1 of {len(panels)} panels" if len(panels) > 1 else ""
     alone = len(called) == 1
     texts = [
         f"{best.name if alone else called[label]} ({amount(best.cost)}, {number(best.value)})" for label, best in order
     ]
-    tied = [label for label, cost in order if cost[:2] == order[0][1][:2]]
-    if len(tied) > 1:
+    if len(tied := _first(order)) > 1:
         some = equals([called[label] for label in tied], len(order))
         return f"{start}: {some} ({amount(order[0][1].cost)}, {number(order[0][1].value)} each)"
     text = f"{start}: {texts[0]}"
@@ -83,3 +81,9 @@ def _order(costs: Mapping[str, Sequence[Cost]]) -> list[tuple[str, Cost]]:
         return []
     good = {label: [cost for cost in some if cost.value <= limit] for label, some in costs.items()}
     return sorted(((label, min(some)) for label, some in good.items() if some), key=lambda one: one[1])
+
+
+def _first(order: Sequence[tuple[str, Cost]]) -> list[str]:
+    """Return the line that is first in this order, and those that are equal to it."""
+    best = order[0][1]
+    return [label for label, cost in order if (cost.cost, cost.value) == (best.cost, best.value)]
