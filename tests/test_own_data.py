@@ -620,6 +620,16 @@ def test_classes_do_not_depend_on_which_rows_are_used(
     assert fitted(of_file, targets, "npz:whole.npz").classes == classes
 
 
+@pytest.mark.parametrize("ignored", [1, 2, -100])
+def test_a_label_that_does_not_count_is_no_gap(ignored: int) -> None:
+    """Rows have 1, so that no note says that none does; none has 2."""
+    y = np.array([0, 1, 3, 4, 1, 0])
+    np.savez("gap.npz", x_train=np.ones((6, 2)), y_train=y, x_test=np.array([]), y_test=np.array([]))
+    data = read_dataset("npz:gap.npz", None, 0, Path(), ignored=ignored)
+    data = fitted(data, Targets("classes", positions=True, ignored=ignored), "npz:gap.npz")
+    assert (data.classes, data.unused) == (5, (2,))
+
+
 @pytest.mark.usefixtures("nothing_in_memory")
 def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
     """Tokens with one label each may be higher than the labels; kernels rely on the bounds."""
@@ -885,6 +895,20 @@ def test_channels_of_pictures_alone_are_exchanged() -> None:
     assert np.array_equal(picture.rows("train", np.array([2]))[0][0], plain.transpose(2, 0, 1))
 
 
+def test_a_class_of_pytorchs_with_both_arguments_is_told_by_train_which_part_it_makes() -> None:
+    """Its `split` is then something else, as of torchvision's EMNIST: what it is by default, or by its key."""
+
+    def made(train: bool = True, split: str = "letters") -> list[tuple[np.ndarray, int]]:
+        return [(np.full(3, len(split), np.float32), int(train))] * (5 if train else 2)
+
+    for arguments, value in (({}, 7), ({"split": "mnist"}, 5)):
+        rows = TorchRows("own", made, arguments)
+        assert [rows.len(part) for part in ("train", "validation", "test")] == [5, 0, 2]
+        for part, label in (("train", 1), ("test", 0)):
+            x, y = rows.rows(part, np.array([1]))
+            assert (x.tolist(), y.tolist()) == ([[value] * 3], [label])
+
+
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
@@ -900,8 +924,10 @@ def test_data_sets_of_pytorch(simulate: Run, refused: Refused) -> None:
     expected = simulate(changes("python:own_sets:Blobs", train=60, validation=20))
     found = simulate(changes("torch:torch_sets:Items", train=60, validation=20))
     assert (bits(found), found.summary["data"]) == (bits(expected), expected.summary["data"])
-    one = simulate(changes("torch:torch_sets:OnlyOne", train=60, validation=20))
-    unsigned = simulate(changes("torch:torch_sets:Unsigned", train=60, validation=20))
+    one, unsigned = (
+        simulate(changes(f"torch:torch_sets:{name}", train=60, validation=20) | {"evaluation": {"every": 12}})
+        for name in ("OnlyOne", "Unsigned")
+    )
     assert one.summary["test_error"] is None
     assert one.summary["digest"] == unsigned.summary["digest"] == expected.summary["digest"]
     for name, says in TORCH_WRONG:
