@@ -32,6 +32,8 @@ from fredsim.simulation.record.recorder import MEASURED, METRICS, TEST
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 FUNCTIONS = """
+import fractions
+
 import numpy as np
 
 def largest(output, y, times=1.0):
@@ -63,6 +65,15 @@ def größe(output, y):
 
 def nan(output, y):
     return float("nan")
+
+def many(output, y):
+    return 2**70
+
+def third(output, y):
+    return fractions.Fraction(1, 3)
+
+def endless(output, y):
+    return -(10**400)
 
 def time(output, y):
     return 1.0
@@ -115,7 +126,7 @@ def logits_of(result: Result, x: Any) -> Any:
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_values(backend: str, simulate: Simulate) -> None:
-    names = ["top5", "top2", "perplexity", "per_class", "mine:largest"]
+    names = ["top5", "top2", "perplexity", "per_class", "mine:largest", "mine:many", "mine:third"]
     result = simulate({"backend": backend} | metrics(*names, test=True))
     data, last = load_dataset("digits", None, None, Path()), result.metrics.iloc[-1]
     for split, prefix in ((data.validation, ""), (data.test, "test_")):
@@ -130,6 +141,7 @@ def test_values(backend: str, simulate: Simulate) -> None:
             wrong = (order[:, 0] != split.y)[split.y == label]
             assert last[f"{prefix}error_class_{label}"] == pytest.approx(wrong.mean())
         assert last[f"{prefix}largest"] == len(split)
+        assert (last[f"{prefix}many"], last[f"{prefix}third"]) == (2.0**70, 1 / 3)
     assert result.summary["metrics"]["top5"] == last["top5"]
     assert [*result.summary["metrics"]][:4] == ["top5", "top2", "perplexity", "error_class_0"]
 
@@ -406,6 +418,7 @@ def test_a_sweep_of_which_one_run_cannot_be_measured_does_none(
         ("masked", "returned masked; it must return one real number"),
         ("nothing", "returned None; it must return one real number"),
         ("nan", "returned nan for outputs that are all finite"),
+        ("endless", "returned -inf for outputs that are all finite"),
     ],
 )
 def test_functions_that_fail(name: str, says: str, simulate: Simulate) -> None:

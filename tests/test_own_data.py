@@ -18,10 +18,10 @@ import pytest
 
 import fredsim
 from fredsim.compute import staged
-from fredsim.compute.metrics import PerClass
+from fredsim.compute.metrics import Metrics, PerClass, TopK
 from fredsim.config.document import dump_yaml
 from fredsim.config.partition import PARTITIONS, make_shards
-from fredsim.data import npy, npy_datasets, on_demand, own
+from fredsim.data import datasets, npy, npy_datasets, on_demand, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import digest_of_named, find_own, load_own
@@ -305,6 +305,33 @@ def test_integers_that_no_token_can_be(
     for module in (npy, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
     refused(*words, says=[f"{axis}_train.npy: row 5 holds integers {known}; int32 does not hold them"])
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+@pytest.mark.parametrize(("value", "dtype"), [(2**24 + 1, np.uint32), (-(2**24) - 1, np.int64), (2**63 - 1, np.int64)])
+def test_tokens_of_which_float32_would_make_one(
+    loss: str, value: int, dtype: Any, simulate: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of one label each are float32, in which 2²⁴ and 2²⁴ + 1 are one; with a loss of numbers they are none."""
+    x, y = (np.arange(240) % 7).reshape(60, 4).astype(dtype), np.arange(60) % 3
+    x[5, 2] = value
+    assert np.float32(value) in {np.float32(value - 1), np.float32(value + 1)}
+    os.makedirs("wide")
+    np.save("wide/x_train.npy", x)
+    np.save("wide/y_train.npy", y)
+    np.savez("wide.npz", x_train=x, y_train=y, x_test=np.array([]), y_test=np.array([]))
+    given = {"loss": loss, "iterations": 1, "server": {"name": "asgd", "lr": 1e-30}, "model": {"hidden": [6]}}
+    given["clients"] = {"count": 1, "batch_size": 10}
+    for name, most in (("npz:wide.npz", 2**28), ("npy:wide", 2**28), ("npy:wide", 0)):
+        for module in (npy, npy_datasets):
+            monkeypatch.setattr(module, "MOST_IN_MEMORY", most)
+        if loss == "mse":
+            simulate(given | {"data": {"name": name}})
+            continue
+        with pytest.raises(
+            DataError, match=f"row 5 holds integers from .*{value}.*float32.* holds each to 16777216 al"
+        ):
+            simulate(given | {"data": {"name": name}})
 
 
 @pytest.mark.parametrize("beyond", [-(2**31) - 1, 2**31])
@@ -593,6 +620,16 @@ def test_classes_do_not_depend_on_which_rows_are_used(
     assert fitted(of_file, targets, "npz:whole.npz").classes == classes
 
 
+@pytest.mark.parametrize("ignored", [1, 2, -100])
+def test_a_label_that_does_not_count_is_no_gap(ignored: int) -> None:
+    """Rows have 1, so that no note says that none does; none has 2."""
+    y = np.array([0, 1, 3, 4, 1, 0])
+    np.savez("gap.npz", x_train=np.ones((6, 2)), y_train=y, x_test=np.array([]), y_test=np.array([]))
+    data = read_dataset("npz:gap.npz", None, 0, Path(), ignored=ignored)
+    data = fitted(data, Targets("classes", positions=True, ignored=ignored), "npz:gap.npz")
+    assert (data.classes, data.unused) == (5, (2,))
+
+
 @pytest.mark.usefixtures("nothing_in_memory")
 def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
     """Tokens with one label each may be higher than the labels; kernels rely on the bounds."""
@@ -665,6 +702,25 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     load_own("python:own_sets:Counted", {}, 60, 30)
     found: list[int] = sys.modules["own_sets"].Counted.asked
     return found
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_targets_on_demand_are_read_once_for_metrics(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later row of metrics.csv reads samples alone, unless targets are more than what is kept."""
+    data = load_own("python:own_sets:Counted", {}, 60, 30)
+    network = DrawnNetwork(Mlp((5, 4, 3)).graph, "he")
+    engine, params = make_engine("numpy", network, data, 4, 1), network.initial(Streams(0))
+    measure, counts = Metrics([TopK(1), PerClass()], data, engine, test=False), []
+    for most in (2**20, 2**20, 0):
+        monkeypatch.setattr(datasets, "MOST_IN_MEMORY", most)
+        asked.clear()
+        found = measure(params)
+        counts.append(sum(asked))
+    assert counts == [30, 30, 60]
+    labels = sys.modules["own_sets"].Blobs().y[60:90]
+    wrong = network.graph.forward(params, np.asarray(data.validation.x)).output.argmax(axis=1) != labels
+    assert found == {"top1": wrong.mean()} | {f"error_class_{c}": wrong[labels == c].mean() for c in range(3)}
+    engine.close()
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -839,6 +895,20 @@ def test_channels_of_pictures_alone_are_exchanged() -> None:
     assert np.array_equal(picture.rows("train", np.array([2]))[0][0], plain.transpose(2, 0, 1))
 
 
+def test_a_class_of_pytorchs_with_both_arguments_is_told_by_train_which_part_it_makes() -> None:
+    """Its `split` is then something else, as of torchvision's EMNIST: what it is by default, or by its key."""
+
+    def made(train: bool = True, split: str = "letters") -> list[tuple[np.ndarray, int]]:
+        return [(np.full(3, len(split), np.float32), int(train))] * (5 if train else 2)
+
+    for arguments, value in (({}, 7), ({"split": "mnist"}, 5)):
+        rows = TorchRows("own", made, arguments)
+        assert [rows.len(part) for part in ("train", "validation", "test")] == [5, 0, 2]
+        for part, label in (("train", 1), ("test", 0)):
+            x, y = rows.rows(part, np.array([1]))
+            assert (x.tolist(), y.tolist()) == ([[value] * 3], [label])
+
+
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
@@ -854,8 +924,10 @@ def test_data_sets_of_pytorch(simulate: Run, refused: Refused) -> None:
     expected = simulate(changes("python:own_sets:Blobs", train=60, validation=20))
     found = simulate(changes("torch:torch_sets:Items", train=60, validation=20))
     assert (bits(found), found.summary["data"]) == (bits(expected), expected.summary["data"])
-    one = simulate(changes("torch:torch_sets:OnlyOne", train=60, validation=20))
-    unsigned = simulate(changes("torch:torch_sets:Unsigned", train=60, validation=20))
+    one, unsigned = (
+        simulate(changes(f"torch:torch_sets:{name}", train=60, validation=20) | {"evaluation": {"every": 12}})
+        for name in ("OnlyOne", "Unsigned")
+    )
     assert one.summary["test_error"] is None
     assert one.summary["digest"] == unsigned.summary["digest"] == expected.summary["digest"]
     for name, says in TORCH_WRONG:

@@ -405,18 +405,21 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "params[None]", "the gradient is float32 (1, 3); it must be float32 (3,); give .ravel()"),
     ("gradient", "np.ma.masked_array(params, [1, 0, 0])", "TypeError: a masked array"),
     ("gradient", "(params, np.ma.masked)", "TypeError: a masked array"),
-    ("gradient", "None", "the gradient is object (); it must be float32 (3,)"),
+    ("gradient", "None", "the gradient is a NoneType; it must be float32 (3,)"),
     ("gradient", "(params, 1.0, 2.0)", "gradient: ValueError"),
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
     ("gradient", "params + np.float32(next(COUNT))", "returned another gradient the second time"),
     ("gradient", "(params, params)", "its loss is float32 (3,); it must be one real number"),
     ("gradient", "(1.0, params)", "returned a number before the gradient; give the gradient, its loss"),
-    ("gradient", "(params, 'low')", "it must be one real number, beside the gradient"),
+    ("gradient", "(params, 'low')", "its loss is a str; it must be one real number, beside the gradient"),
+    ("gradient", "(params, decimal.Decimal(2))", "its loss is a Decimal; it must be one real number, beside the gr"),
     ("evaluate", "params.nothing", "P, evaluate: AttributeError"),
     ("evaluate", "3.0", "returned 3.0; it must return a dict of names to numbers"),
     ("evaluate", "{}", "it must return a dict of names to numbers, one at least"),
     ("evaluate", "{'x': params}", "gave x as float32 (3,); it must be one real number"),
-    ("evaluate", "{'x': 'high'}", "it must be one real number"),
+    ("evaluate", "{'x': 'high'}", "gave x as a str; it must be one real number"),
+    ("evaluate", "{'x': True}", "gave x as a bool; it must be one real number"),
+    ("evaluate", "{'x': 10**400}", "x is inf at the initial parameters"),
     ("evaluate", "{'x': np.ma.masked}", "evaluate: TypeError: a masked array"),
     ("evaluate", "{'a b': 1.0}", "names 'a b'; a name has letters, digits and _"),
     ("evaluate", "{'staleness_max': 1.0}", "'staleness_max', which is the name of another column; give it another"),
@@ -452,6 +455,7 @@ WRONG: list[tuple[str, str]] = [
     ("import pathlib\nP.files = [pathlib.Path('none')]", "none: cannot be read; its class names it in files"),
 ]
 RIGHT = """
+import decimal
 import itertools
 import sys
 
@@ -478,6 +482,19 @@ class P:
 def test_what_a_class_must_not_do(lines: str, says: str, refused: Refused) -> None:
     Path("wrong.py").write_text(RIGHT + lines + "\n")
     refused("run", "base.yaml", "problem={name: 'wrong:P'}", says=[says])
+
+
+def test_numbers_of_python_of_any_kind() -> None:
+    """An int of more than 64 bits, and a Fraction, are NumPy's objects; one beyond all floats is infinite."""
+    lines = (
+        "import fractions\nP.gradient = lambda self, params, draw: (params, [2**70, fractions.Fraction(1, 3), 10**400]"
+        "[draw.number])\nP.evaluate = lambda self, params: {'x': 2**70, 'y': fractions.Fraction(-1, 3)}\n"
+    )
+    Path("wrong.py").write_text(RIGHT + lines)
+    problem = OwnProblem("wrong:P", {}, 0)
+    assert problem.evaluate(np.ones(3, np.float32)) == {"x": 2.0**70, "y": -1 / 3}
+    losses = [problem.gradient(np.ones(3, np.float32), Draws(0, 0, number))[1] for number in range(3)]
+    assert losses == [np.float32(2.0**70), np.float32(1 / 3), np.inf]
 
 
 @pytest.mark.parametrize("more", [{}, {"clip_each_sample": 1.0}], ids=str)

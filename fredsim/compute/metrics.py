@@ -26,6 +26,7 @@ from fredsim.numerics.elementary import exp64
 from fredsim.numerics.given_arrays import copied_targets
 from fredsim.numerics.oracle import mean64
 from fredsim.plugins.failures import briefly, failing, is_interrupt
+from fredsim.plugins.guarded import python_number
 
 __all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK", "checked_columns"]
 
@@ -230,6 +231,8 @@ def _real(value: Any) -> float | None:
     if isinstance(value, np.ma.MaskedArray):
         return None
     try:
+        if (number := python_number(value)) is not None:
+            return number
         array = np.asarray(value)
         return float(array) if array.shape == () and array.dtype.kind in "biuf" else None
     except BaseException as error:  # of any type: the conversion may be the user's

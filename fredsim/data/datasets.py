@@ -26,7 +26,7 @@ from fredsim.data.idx import read_mnist
 from fredsim.data.kept import kept_with_data
 from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
-from fredsim.data.on_demand import OnDemand
+from fredsim.data.on_demand import MOST_IN_MEMORY, OnDemand, why_rounded
 from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
@@ -83,7 +83,11 @@ class Split:
 
     @property
     def targets(self) -> NDArray[Any]:
-        """All targets, read if they are not in memory."""
+        """All targets; those that are not in memory are read, and kept if they are as small as what may be there."""
+        return self._read if self.y.size * self.y.itemsize <= MOST_IN_MEMORY else np.asarray(self.y)
+
+    @functools.cached_property
+    def _read(self) -> NDArray[Any]:
         return np.asarray(self.y)
 
     def rows(self, which: slice | NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -505,6 +509,8 @@ def _split_of_arrays(
         unfit = why_no_labels(path, f"y_{part}", counted, least) or why_no_labels(path, f"x_{part}", x, 0)
         if not unfit:
             return Split(x.astype(np.int32, order="C"), y.astype(np.int32, order="C"))
+    if not numbers and (rounded := why_rounded(np.arange(len(x)), x)):
+        raise DataError(why_no_labels(path, f"x_{part}", x) if x.shape == y.shape else f"{path}: x_{part}: {rounded}")
     found = _split_of_numbers(path, part, x)
     whole = y.dtype.kind in "biu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
     return replace(found, y=y.astype(np.int64, order="C") if whole else y, unfit=unfit)

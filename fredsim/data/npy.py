@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, why_beyond
+from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, why_beyond, why_rounded
 from fredsim.errors import DataError, one_line
 from fredsim.numerics.arrays import Integers
 from fredsim.system.files import content_digest, digest_of_digests, open_whole
@@ -152,7 +152,7 @@ class NpyReader(Reader):
 
     def __init__(self, x: NpyFile, y: NpyFile, *, numbers: bool = False) -> None:
         """Take files of as many rows each; `numbers`: samples are no tokens, and targets no classes."""
-        self._x, self._y = x, y
+        self._x, self._y, self._numbers = x, y, numbers
         integers = x.dtype.kind in "iu" and y.dtype.kind in "iu"
         tokens = not numbers and integers and len(x.shape) == 2 and y.shape == x.shape
         self.name, self.count, self.shape = str(x.path), len(x), tuple(x.shape[1:])
@@ -165,6 +165,8 @@ class NpyReader(Reader):
         """Read rows of both files."""
         raw = self._x.rows(numbers)
         _check_range(self._x, numbers, raw, self.dtype)
+        if self.dtype == np.float32 and not self._numbers and (what := why_rounded(numbers, raw)):
+            raise DataError(f"{self._x.path}: {what}")
         with np.errstate(over="ignore"):
             x = raw.reshape(len(raw), math.prod(self.shape)).astype(self.dtype)
         if raw.dtype.kind == "f" and not (finite := np.isfinite(x).all(axis=1)).all():

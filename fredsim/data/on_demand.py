@@ -17,7 +17,7 @@ from fredsim.errors import DataError
 from fredsim.numerics.arrays import Integers
 from fredsim.system.memory import format_bytes, machine_memory
 
-__all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows", "why_beyond"]
+__all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows", "why_beyond", "why_rounded"]
 
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -25,6 +25,7 @@ Change = Callable[[NDArray[Any]], NDArray[Any]]
 MOST_IN_MEMORY = 256 * 2**20
 #: About the bytes of samples that are read together where all are needed.
 BLOCK_BYTES = 16 * 2**20
+HELD = 2**24  # float32 holds every integer to this one
 
 
 class Reader(ABC):
@@ -207,15 +208,26 @@ class OnDemand:
 
 def why_beyond(numbers: Integers, values: NDArray[Any], dtype: np.dtype[Any]) -> str:
     """Return which of some rows has integers that another type of integers does not hold; "" if none has."""
-    if dtype.kind != "i" or values.dtype.kind not in "iu" or not values.size or np.can_cast(values.dtype, dtype):
+    if dtype.kind != "i" or values.dtype.kind not in "iu" or np.can_cast(values.dtype, dtype):
         return ""
     held = np.iinfo(dtype)
-    if held.min <= values.min() and values.max() <= held.max:
+    return _why_outside(numbers, values, held.min, held.max, f"{dtype} does not hold them")
+
+
+def why_rounded(numbers: Integers, values: NDArray[Any]) -> str:
+    """Return which of some rows has integers of which float32 may make one of two; "" if none has."""
+    if values.dtype.kind not in "iu" or np.can_cast(values.dtype, np.float32):
         return ""
-    outside = ((values < held.min) | (values > held.max)).reshape(len(values), -1).any(axis=1)
+    return _why_outside(numbers, values, -HELD, HELD, f"float32, the type of samples, holds each to {HELD} alone")
+
+
+def _why_outside(numbers: Integers, values: NDArray[Any], lowest: int, highest: int, why: str) -> str:
+    if not values.size or (lowest <= values.min() and values.max() <= highest):
+        return ""
+    outside = ((values < lowest) | (values > highest)).reshape(len(values), -1).any(axis=1)
     row = numbers[np.flatnonzero(outside)[0]]
     what = f"row {row} holds integers from {values.min()} to {values.max()}"
-    return f"{what}; {dtype} does not hold them: correct tokens and classes, and save other numbers as float32"
+    return f"{what}; {why}: correct tokens and classes, and save other numbers as float32"
 
 
 def blocks_of_rows(count: int, row_bytes: int) -> Iterator[slice]:

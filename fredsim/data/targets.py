@@ -85,7 +85,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
     if data.sequences:
         largest = max(largest, data.classes - 1)
     elif data.train.y.ndim == 1:
-        unused = tuple(np.setdiff1d(np.arange(largest + 1), counted, assume_unique=True).tolist())
+        unused = tuple(np.setdiff1d(np.arange(largest + 1), found, assume_unique=True).tolist())
     return replace(changed, classes=largest + 1, unused=unused)
 
 

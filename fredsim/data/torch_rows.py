@@ -18,7 +18,8 @@ __all__ = ["TorchRows"]
 class TorchRows:
     """A class, or a function that makes data sets, of pairs (sample, target) by index: `len(set)` and `set[i]`.
 
-    One that takes `train`, `split` or `part` is made for each part; any other is the training part.
+    One that takes `train`, `split` or `part` is made for each part, by the first of these; any other is the training
+    part.
     """
 
     def __init__(self, name: str, make: Any, arguments: Mapping[str, Any]) -> None:
@@ -26,12 +27,11 @@ class TorchRows:
         self._name = name
         names = parameters_of(make) or {}
         given: dict[str, dict[str, Any]] = {"train": {}}
-        if "train" in names:  # `data.train` is a number of rows, and no argument
+        key = next((key for key in ("train", "split", "part") if key in names and key not in arguments), None)
+        if key == "train":  # `data.train` is a number of rows, and no argument
             given = {"train": {"train": True}, "test": {"train": False}}
-        for key in ("split", "part"):
-            if key in names and key not in arguments:
-                given = {"train": {key: "train"}, "test": {key: "test"}}
-                break
+        elif key is not None:
+            given = {"train": {key: "train"}, "test": {key: "test"}}
         self._sets = {part: make(**arguments, **more) for part, more in given.items()}
         for found in self._sets.values():
             if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):

@@ -22,7 +22,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.failures import described, failing
-from fredsim.plugins.guarded import Guarded, is_real
+from fredsim.plugins.guarded import Guarded, python_number
 from fredsim.plugins.modules import import_callable, parameters_of
 from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import generator_states, seeded
@@ -74,6 +74,24 @@ def _as_array(given: Any) -> NDArray[Any]:
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError("a masked array, of which some values mean nothing; give .filled(…)")
     return np.asarray(given)
+
+
+def _as_value(given: Any) -> NDArray[Any]:
+    """Return what a class gives for a number as an array of NumPy's. Raises TypeError for a masked one."""
+    number = python_number(given)
+    return _as_array(given if number is None else number)
+
+
+def _is_number(array: NDArray[Any]) -> bool:
+    """Return whether an array is one real number."""
+    return array.shape == () and array.dtype.kind in "fiu"
+
+
+def _named(array: NDArray[Any]) -> str:
+    """Return what an array is, for a message: its type and shape, or the type of what it holds beside numbers."""
+    if array.shape == () and not _is_number(array):
+        return f"a {type(array.item()).__name__}"
+    return f"{array.dtype} {array.shape}"
 
 
 def find_problem(name: str) -> Any:
@@ -178,7 +196,7 @@ class OwnProblem(Network):
         if array.dtype == np.float32 and size is not None and array.size == size:
             hint = "; give .ravel(): parameters and gradients are flat"
         expected = f"({', '.join(map(str, wanted))},)"
-        raise self._guarded.error(stage, f"{what} is {array.dtype} {array.shape}; it must be float32 {expected}{hint}")
+        raise self._guarded.error(stage, f"{what} is {_named(array)}; it must be float32 {expected}{hint}")
 
     def _layout_of(self, made: Any) -> Layout:
         """Return the tensors that the class names in `parameters`, else one for all. Raises ConfigError."""
@@ -252,7 +270,7 @@ class OwnProblem(Network):
             found = inner.gradient(params.copy(), draw, **more)
             pair = isinstance(found, tuple | list) and len(found) == 2
             grad, loss = found if pair else (found, math.nan)
-            return _as_array(grad), _as_array(loss), pair
+            return _as_array(grad), _as_value(loss), pair
 
         if self.draws_shared:
             with seeded(self._words(draws)):
@@ -266,8 +284,8 @@ class OwnProblem(Network):
         if pair and grad.shape == () and loss.shape == self._initial.shape:
             raise self._guarded.error("gradient", "returned a number before the gradient; give the gradient, its loss")
         found = self._flat(grad, len(self._initial), "gradient", "the gradient")
-        if loss.shape != () or loss.dtype.kind not in "fiu":
-            what = f"its loss is {loss.dtype} {loss.shape}; it must be one real number, beside the gradient"
+        if not _is_number(loss):
+            what = f"its loss is {_named(loss)}; it must be one real number, beside the gradient"
             raise self._guarded.error("gradient", what)
         with np.errstate(over="ignore"):
             return found, np.float32(loss)
@@ -288,7 +306,7 @@ class OwnProblem(Network):
         def call() -> Any:
             found = inner.evaluate(params.copy())
             if isinstance(found, dict):
-                found = {name: value if is_real(value) else _as_array(value) for name, value in found.items()}
+                found = {name: _as_value(value) for name, value in found.items()}
             return found
 
         with seeded(self.seed):
@@ -300,9 +318,8 @@ class OwnProblem(Network):
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 what = f"names {shown(name)}; a name has letters, digits and _, 100 at most, and begins with no digit"
                 raise self._guarded.error("evaluate", what)
-            array = np.asarray(value)
-            if array.shape != () or array.dtype.kind not in "fiu":
-                what = f"gave {name} as {array.dtype} {array.shape}; it must be one real number"
+            if not _is_number(value):
+                what = f"gave {name} as {_named(value)}; it must be one real number"
                 raise self._guarded.error("evaluate", what)
         if self._names is None:
             self._names = list(found)

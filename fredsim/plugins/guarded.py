@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import gc
 import inspect
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeGuard, TypeVar
 
@@ -20,7 +22,7 @@ from fredsim.errors import DeviceMemoryError, FredsimError, SimulationError
 from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.state.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
-__all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real"]
+__all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real", "python_number"]
 
 Result = TypeVar("Result")
 
@@ -41,6 +43,20 @@ def is_integer(value: Any) -> TypeGuard[int]:
 def is_real(value: Any) -> TypeGuard[float]:
     """Return whether a value of a user's is a real number, Python's or NumPy's."""
     return is_integer(value) or isinstance(value, float | np.floating)
+
+
+def python_number(value: Any) -> float | None:
+    """Return a real number of Python's, such as an int of any size or a Fraction, as a float; None for anything else.
+
+    One that is too large for a float is infinite.
+    """
+    number: Any = value
+    if isinstance(value, bool | np.generic) or not isinstance(value, Real):
+        return None
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _form(array: Any) -> Any:
