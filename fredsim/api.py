@@ -148,7 +148,10 @@ class Result(_Folder, recorded.Result):
             raise OutputError(f"{folder}: holds no run (there is no config.yaml); a sweep is read by fredsim.Results")
 
     def _runs(self) -> list[recorded.Result]:
-        return [Result(self.folder, as_found=self._as_found)]  # whose tables nobody has changed
+        anew = Result(self.folder, as_found=self._as_found)  # whose tables nobody has changed
+        if "summary" in vars(self) and anew.summary.get("sha256") != self.summary.get("sha256"):
+            raise OutputError(f"{self.folder}: holds another run than when its summary was read; load it anew")
+        return [anew]
 
     def _repr_html_(self) -> str:
         from fredsim.show.html import html_of
@@ -179,7 +182,7 @@ class Results(_Folder, recorded.Results):
         """Return a run's result, or those of some runs. Raises OutputError if a folder is missing."""
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        return Result(super().__getitem__(index).folder, as_found=self._as_found)
+        return _taken(super().__getitem__(index), as_found=self._as_found)
 
     def _runs(self) -> list[recorded.Result]:
         return [*self]
@@ -355,5 +358,14 @@ def load(folder: Folder, *, as_found: bool = False) -> Result | Results:
 
 
 def _public(loaded: recorded.Result | recorded.Results, *, as_found: bool = False) -> Result | Results:
-    kind = Result if isinstance(loaded, recorded.Result) else Results
-    return kind(loaded.folder, as_found=as_found)
+    if isinstance(loaded, recorded.Result):
+        return _taken(loaded, as_found=as_found)
+    return Results(loaded.folder, as_found=as_found)
+
+
+def _taken(loaded: recorded.Result, *, as_found: bool) -> Result:
+    """Return a run's result as users have it, with the summary if that has been read."""
+    result = Result(loaded.folder, as_found=as_found)
+    if "summary" in vars(loaded):
+        result.summary = loaded.summary
+    return result

@@ -44,6 +44,15 @@ def runs(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) 
     return found | {"alone": Result(Path("alone"))}
 
 
+#: Keys that these runs' config.yaml leaves out, with their defaults as text.
+LEFT_OUT = {
+    "clients.partition.name": "iid", "clients.partition.shards": "false", "clients.fraction": "1.0",
+    "clients.current": "false", "clients.prox": "0.0", "clients.control_variates": "false", "clients.noise": "0.0",
+    "evaluation.test": "false", "evaluation.per_client": "false", "evaluation.gradient_norm": "false",
+    "evaluation.metrics": "[]", "events": "false",
+}  # fmt: skip
+
+
 def expected(run: Result, name: str) -> list[tuple[int, float, float]]:
     """Return iteration, simulated second and value of a column's cells that are not empty."""
     table = pd.read_csv(run.folder / "metrics.csv", keep_default_na=False, na_values=["nan"])
@@ -90,7 +99,8 @@ def test_tensorboard_reads_the_numbers(runs: dict[str, Result], command: Command
         assert start.hparams["server.lr"].number_value == run.config["server"]["lr"]
         assert start.hparams["server.name"].string_value == run.config["server"]["name"]
         assert start.hparams["dispatcher.wait"].bool_value is True
-        assert set(start.hparams) == set(flatten(run.config))
+        assert set(start.hparams) == {*flatten(run.config), *LEFT_OUT}
+        assert start.hparams["clients.prox"].number_value == 0.0
         end = metadata.parse_session_end_info_plugin_data(plugin[metadata.SESSION_END_INFO_TAG])
         assert end.status == {"finished": 1, "diverged": 2}[run.summary["status"]]
 
@@ -153,7 +163,8 @@ def test_mlflow_reads_the_numbers(runs: dict[str, Result], command: Command) -> 
         assert found.info.status == {"finished": "FINISHED", "diverged": "FAILED"}[run.summary["status"]]
         assert found.data.params["server.lr"] == repr(run.config["server"]["lr"])
         assert found.data.params["dispatcher.wait"] == "true"
-        assert set(found.data.params) == set(flatten(run.config))
+        assert set(found.data.params) == {*flatten(run.config), *LEFT_OUT}
+        assert {key: found.data.params[key] for key in LEFT_OUT} == LEFT_OUT
     identities = {one.info.run_id for one in recorded().values()}
     again = command("export", "alone", "sweep", "--to", "mlflow", "--output", "out/runs.db")
     assert sorted(again[1].splitlines()) == sorted(f"unchanged: {name}" for name in runs)

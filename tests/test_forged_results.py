@@ -544,6 +544,21 @@ def test_forged_files(recorded: Path, command: Command) -> None:
         assert (code, "run" in output) == (1, True), key
 
 
+def test_a_configuration_without_its_defaults(recorded: Path, command: Command) -> None:
+    """It is the same experiment, but no file that a run writes; another version may have had fewer keys."""
+    del recorded
+    whole = read_document(Path("run/config.yaml")).data
+    for part, key in (("server", "weight_decay"), ("clients", "local_steps"), ("evaluation", "unit")):
+        write_config(Path("run"), whole | {part: {name: kept for name, kept in whole[part].items() if name != key}})
+        value = f"{whole[part][key]!r}"
+        code, output, _ = command("verify", "run")
+        assert code == 1
+        assert f"run: different: config.yaml: {part}.{key} is missing (recorded) and {value} (now)" in output
+    now = Result(Path("run")).summary
+    seal(Path("run"), now | {"versions": now["versions"] | {"fredsim": "99.0.0"}})
+    assert command("verify", "run")[0] == 0
+
+
 def edited(text: str, rng: random.Random) -> tuple[str, str]:
     """Return what was done to a table, and the table: a cell, a row, or a column is another one."""
     header, *rows = list(csv.reader(StringIO(text)))

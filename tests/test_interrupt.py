@@ -104,8 +104,8 @@ def test_an_interrupt_after_the_last_event(
 ) -> None:
     """What has ended stays as it is; no figure is drawn."""
 
-    def end(self: LineObserver, label: str, summary: Mapping[str, Any]) -> None:
-        del self, label, summary
+    def end(self: LineObserver, label: str, summary: Mapping[str, Any], ending: str) -> None:
+        del self, label, summary, ending
         signal.raise_signal(signal.SIGINT)
 
     words = ("run", small_yaml, *SHORT, *sweep, "--out", "out")

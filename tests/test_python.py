@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from docs.generate.links import ROOT
 from fredsim.config.document import dump_yaml
 from fredsim.data.datasets import data_root
 from fredsim.jit.cache import cache_folder
+from fredsim.runs.processes.observer import Observer
 
 SEEDS = {"sweep": {"seed": [0, 1]}}
 
@@ -74,6 +76,76 @@ def test_results_stay_those_of_their_folder(
         assert result.metrics["digest"].iloc[-1] == digests[0] != digests[1]
     assert [run.config["server"]["lr"] for sweep in sweeps for run in cast(fredsim.Results, sweep)] == [1.0] * 4
     assert (tmp_path / "mine/results/one").samefile(loaded[0].folder)
+
+
+def test_a_result_is_of_the_run_that_was_done(experiment: dict[str, Any], tmp_path: Path) -> None:
+    """Not of another one that has taken its place in the folder, nor of half of it done anew."""
+    one = fredsim.run(experiment, out=tmp_path)
+    metrics = (tmp_path / "metrics.csv").read_bytes()
+    shutil.rmtree(tmp_path)
+    other = fredsim.run(experiment, ["seed=1"], out=tmp_path)
+    assert one.summary["digest"] == metrics.decode().split(",")[-1].strip() != other.summary["digest"]
+    with pytest.raises(fredsim.OutputError, match=r"summary.json and metrics.csv disagree"):
+        _ = one.metrics
+    with pytest.raises(fredsim.OutputError, match="holds another run than when its summary was read"):
+        one.plot()
+    (tmp_path / "summary.json").unlink()  # as another process does that begins the run anew
+    (tmp_path / "metrics.csv").write_bytes(b"\n".join(metrics.splitlines()[:2]) + b"\n")
+    for result in (one, other):
+        with pytest.raises(fredsim.OutputError, match=r"summary.json and metrics.csv disagree"):
+            _ = result.metrics
+        with pytest.raises(fredsim.OutputError, match=r"metrics.csv: is not as the run wrote it"):
+            _ = result.cells
+        with pytest.raises(fredsim.OutputError, match=r"has no summary.json: the run did not end"):
+            result.plot()
+
+
+def test_a_sweep_has_the_runs_of_its_table(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the user's class, which the name of a run's folder does not tell, has been edited since."""
+    module = tmp_path / "edited_rates.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = """class Plain:
+    def init(self, params, clients):
+        self.params = params.copy()
+    def apply_update(self, grad, client, timestamp):
+        self.params -= grad / 8
+"""
+    module.write_text(text)
+    data = experiment | {"server": {"name": "edited_rates:Plain"}, "sweep": {"seed": [0]}}
+    before = fredsim.sweep(data, out=tmp_path / "out")
+    digests = [result.summary["digest"] for result in before]
+    module.write_text(text.replace("8", "16"))
+    after = fredsim.sweep(data, out=tmp_path / "out")
+    assert list(before.runs["digest"]) == digests != list(after.runs["digest"])
+    with pytest.raises(fredsim.OutputError, match=r"holds another run than .* load .* anew"):
+        _ = before[0]
+
+
+@pytest.mark.parametrize("sweep", [{}, SEEDS], ids=["run", "sweep"])
+def test_a_folder_that_is_taken_at_once(
+    sweep: dict[str, Any], experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins the run anew as soon as it may: the first one ends as it did, or says what is gone."""
+    wanted = fredsim.run(experiment, out=tmp_path / "wanted").summary["digest"]
+
+    def memory(self: Observer, peak: int, buffers: int) -> None:
+        """Which is told when the lock has been given back."""
+        del self, peak, buffers
+        for path in (tmp_path / "out").rglob("summary.json"):
+            if "seed=1" not in path.parent.name:
+                path.unlink()
+
+    with monkeypatch.context() as late:
+        late.setattr(Observer, "memory", memory)
+        ended: object = fredsim.run(experiment | sweep, out=tmp_path / "out")
+    if isinstance(ended, fredsim.Result):
+        assert (ended.summary["digest"], ended.summary["status"]) == (wanted, "finished")
+    else:
+        assert isinstance(ended, fredsim.Results)
+        assert list(ended.runs["status"]) == ["failed", "finished"]
+        assert "has no summary.json" in ended.failures[0][1]
 
 
 def test_figures_are_of_what_was_recorded(experiment: dict[str, Any], tmp_path: Path) -> None:

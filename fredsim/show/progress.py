@@ -67,7 +67,7 @@ class ConsoleMonitor(Monitor):
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
-        """Print how a run with a summary ended."""
+        """Print how a run ended; the `status` of its summary is for people."""
         column, metrics = str(summary.get("measured_by")), summary.get("metrics") or {}
         own = own_text(column, metrics) or f"{column} none" if column in metrics else ""
         measured = own or result_text(summary["validation_error"], summary.get("gap"), summary["validation_loss"])
@@ -118,9 +118,9 @@ class ConsoleObserver(Observer):
         """Tell the monitor that a kernel is being compiled."""
         self._monitor.compiling()
 
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+    def end(self, label: str, summary: Mapping[str, Any], ending: str) -> None:
         """Tell the monitor that the run has ended."""
-        self._monitor.finished(label, summary)
+        self._monitor.finished(label, {**summary, "status": ending})
 
 
 class TableMonitor(ConsoleMonitor):
@@ -202,10 +202,10 @@ class RowObserver(ConsoleObserver):
         measured = _row_text(row).removeprefix("validation ")
         self._progress.update(self._task, state="running", error=measured)
 
-    def end(self, label: str, summary: Mapping[str, Any]) -> None:
+    def end(self, label: str, summary: Mapping[str, Any], ending: str) -> None:
         """Replace the row by a permanent line."""
         self._progress.remove_task(self._task)
-        super().end(label, summary)
+        super().end(label, summary, ending)
 
 
 class LineMonitor(ConsoleMonitor):

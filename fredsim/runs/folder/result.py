@@ -98,9 +98,14 @@ class Result:
     Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
     """
 
-    def __init__(self, folder: Path, *, as_found: bool = False) -> None:
-        """Take a folder; `as_found`: also read files that were changed since the run, to find where they differ."""
+    def __init__(self, folder: Path, *, as_found: bool = False, summary: Mapping[str, Any] | None = None) -> None:
+        """Take a folder, and its summary if that has been read.
+
+        `as_found`: also read files that were changed since the run, to find where they differ.
+        """
         self.folder, self._as_found = folder, as_found
+        if summary is not None:
+            self.summary = dict(summary)
 
     def __repr__(self) -> str:
         return f"<Result {visible(str(self.folder))}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
@@ -120,8 +125,12 @@ class Result:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run has ended: whether there is a summary.json, which is written last."""
-        return os.path.lexists(self.folder / "summary.json")  # False for a name that is too long
+        """Whether the run has ended: whether there is a summary.json, which is written last.
+
+        Once that has been read, this is the result of that run, also if another process does it anew meanwhile: what
+        that has written so far is none of its files.
+        """
+        return "summary" in vars(self) or os.path.lexists(self.folder / "summary.json")  # False for too long a name
 
     @property
     def has_finished(self) -> bool:

@@ -32,6 +32,7 @@ class Results:
         self.folder, self._as_found = folder, as_found
         failed = {name for name, _ in self.failures}
         self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
+        self._digests = dict(zip(self.runs["run"], self.runs.get("digest", ""), strict=False))
 
     def __iter__(self) -> Iterator[Result]:
         return map(self.__getitem__, range(len(self)))
@@ -40,12 +41,16 @@ class Results:
         return len(self._names)
 
     def __getitem__(self, index: int) -> Result:
-        """Return a run's result. Raises OutputError if its folder is missing."""
+        """Return a run's result. Raises OutputError if its folder is missing, or holds another run than `runs` has."""
         name = self._names[index]
         if not (self.folder / name).is_dir():
             gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
             raise OutputError(f"{gone}; {option('resume', 'True')} does it again")
-        return result_of(self.folder, name, as_found=self._as_found)
+        result = result_of(self.folder, name, as_found=self._as_found)
+        if not self._as_found and result.summary["digest"] != self._digests[name]:
+            what = f"{result.folder}: holds another run than the one of this name when the table `runs` was read"
+            raise OutputError(f"{what}; load {self.folder} anew")
+        return result
 
     def __repr__(self) -> str:
         return f"<Results {visible(str(self.folder))}: {len(self)} runs>"

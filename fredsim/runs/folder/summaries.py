@@ -10,15 +10,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from fredsim.config.choices import Backend
 from fredsim.config.data import DataRead
-from fredsim.config.document import read_document
+from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.models import Recorded, recorded
 from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
+from fredsim.errors import shown
 from fredsim.numerics import CONTRACT
 from fredsim.plugins.user_code import digest_changes, named_modules
 from fredsim.runs.folder.result import Result
@@ -83,7 +85,14 @@ def record_difference(one: Result, other: Result) -> str | None:
         return f"summary.json: files has {', '.join(record['files'])} (recorded) and {', '.join(files)} (now)"
     if record["versions"].keys() != now["versions"].keys():
         return f"summary.json: versions has {', '.join(record['versions'])} (recorded) and {', '.join(now['versions'])}"
-    return None
+    return None if one.live or made[0][2] != made[1][2] else _lacking(config.data, other.folder)
+
+
+def _lacking(config: Mapping[str, Any], again: Path) -> str | None:
+    """Return the first key that a config.yaml lacks, and that the same version of fredsim writes again."""
+    whole = flatten(read_document(again / "config.yaml").data)
+    missing = next((key for key in whole if key not in flatten(config)), None)
+    return missing and f"config.yaml: {missing} is missing (recorded) and {shown(whole[missing])} (now)"
 
 
 def recorded_module(result: Result, config: Mapping[str, Any]) -> Recorded | None:

@@ -117,12 +117,11 @@ def run_live(
         pool = opened.enter_context(
             DaskWorkers(cluster, make, monitor.note, stop, basis, samples, compresses=compresses)
         )
-        execute_live(
+        loaded = execute_live(
             experiment, folder, pool, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy, default_threads=threads if experiment.model.native else None,  # bits depend on the workers'
             facts=lambda: {"workers": pool.workers, "works_redone": pool.redone, "delay": delay},
         )  # fmt: skip
-    loaded = Result(folder)
     if remarks:
         remark_after(expansion, loaded, root)
     return loaded
@@ -138,8 +137,8 @@ def _cluster(workers: int | None, dask: str | None) -> tuple[AbstractContextMana
 
 def execute_live(
     experiment: Experiment, folder: Path, pool: WorkerPool, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
-) -> None:
-    """Run an experiment whose gradients a pool of workers computes.
+) -> Result:
+    """Run an experiment whose gradients a pool of workers computes; return its result.
 
     `facts` returns what summary.json says about the workers. See `execute` for `how`, and for the errors raised.
     """
@@ -151,7 +150,7 @@ def execute_live(
         replayable=False,
     )
     try:
-        execute(with_changes(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
+        return execute(with_changes(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
     except Diverged as diverged:
         raise SimulationError(
             f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"

@@ -448,7 +448,7 @@ class Assignments:
             observer = self._observers.pop(task.number)
             if failure is None:
                 ended = Result(task.folder)
-                observer.end(task.label, ended.summary | {"status": ended.ending})
+                observer.end(task.label, ended.summary, ended.ending)
             self._on_end(task, failure)
 
     def _on_event(self, event: tuple[float, Any]) -> None:

@@ -103,8 +103,7 @@ def run_expansion(
                     policy=policy,
                 )
         else:
-            loaded = Result(folder)
-            _run_single(expansion, folder, root, resume, policy, monitor, stop)
+            loaded = _run_single(expansion, folder, root, resume, policy, monitor, stop)
         if remarks:
             remark_after(expansion, loaded, root)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
@@ -126,8 +125,8 @@ def _run_single(
     policy: CheckpointPolicy,
     monitor: Monitor,
     stop: Callable[[], bool],
-) -> None:
-    """Do the run, unless `resume` is true and it has finished in the folder."""
+) -> Result:
+    """Do the run, unless `resume` is true and it has finished in the folder; return its result."""
     (run,) = expansion.runs
     if expansion.folder is not None and os.path.exists(folder) and os.path.samefile(expansion.folder, folder):
         _refuse_edited(folder, run.experiment)
@@ -135,11 +134,11 @@ def _run_single(
         why = reason_to_run(folder, run.experiment, root)
         if why is None:
             monitor.note(f"{folder} finished before, and is not run again")
-            return
+            return Result(folder)
         if why:
             monitor.note(f"{folder} is done again: {why}")
     with placed(run.place):  # of a mistake that only shows once the data is loaded
-        execute(
+        return execute(
             run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy,
         )  # fmt: skip

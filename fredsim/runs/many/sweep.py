@@ -107,12 +107,17 @@ class SweepFiles:
         if isinstance(error, ConfigError):  # a mistake that only shows in the run itself
             error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
-            self._monitor.failed(task.label, str(error))
-            self._ended[task.number] = failed(str(error))
             with suppress(OutputError):  # of a folder that cannot be written, which fails this run alone
                 withdraw(task.folder, task.experiment)
-        elif Result(task.folder).summary["status"] != "interrupted":
-            self.add(task.number)
+        else:
+            try:
+                if Result(task.folder).summary["status"] != "interrupted":
+                    self.add(task.number)
+            except OutputError as lost:  # somebody has removed it since it ended, or does it anew
+                error = lost
+        if error is not None:
+            self._monitor.failed(task.label, str(error))
+            self._ended[task.number] = failed(str(error))
         self.write()
 
     def write(self) -> None:

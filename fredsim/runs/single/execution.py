@@ -41,7 +41,7 @@ from fredsim.runs.processes.isolation import (
     note_run,
     surroundings_kept,
 )
-from fredsim.runs.processes.observer import Observer
+from fredsim.runs.processes.observer import Observer, passing_end
 from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import ANYTHING, Prepared, Wanted, prepare
@@ -68,13 +68,14 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     hooks: Hooks = SIMULATED_RUN,
     **how: Any,
-) -> None:
+) -> Result:
     """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.processes.isolation).
 
-    `hooks`: what a live run does differently; `how`: further arguments of `execute_here`. Raises ConfigError,
-    DataError, OutputError, SimulationError.
+    `hooks`: what a live run does differently; `how`: further arguments of `execute_here`. The result that is returned
+    has the summary of this run, whoever writes into the folder after it. Raises ConfigError, DataError, OutputError,
+    SimulationError.
     """
-    observer = observer or Observer()
+    observer, summary = passing_end(observer or Observer())
     if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
@@ -86,6 +87,7 @@ def execute(
             end_here(experiment)
     elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
+    return Result(folder, summary=summary)
 
 
 def load_early(experiment: Experiment, root: str | os.PathLike[str] | None, *, jobs: int) -> None:
@@ -169,8 +171,10 @@ def execute_here(
             **hooks.facts(),
         }
         _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
+        ended = Result(folder)
+        ending = ended.ending  # read while the folder is locked: another process may do the run anew
     observer.memory(peak_memory(), run.engine.buffer_bytes)
-    observer.end(name, summary | {"status": Result(folder).ending})
+    observer.end(name, ended.summary, ending)
 
 
 def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | None) -> tuple[Backend, Engine]:

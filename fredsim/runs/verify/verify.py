@@ -100,7 +100,7 @@ def _end_of(result: Result) -> dict[str, Any]:
     return {"most_iterations": stopped} if result.live else {"stop_at": stopped, "policy": AT_STOP_ONLY}
 
 
-def _difference(result: Result, scratch: Path, again: Callable[..., None]) -> str | None:
+def _difference(result: Result, scratch: Path, again: Callable[..., object]) -> str | None:
     """Return where a record and its repetition first differ: in a file, in an entry of the record, in a checkpoint.
 
     The repetition is in the folder `scratch`; `again` lets it go on there.
@@ -121,7 +121,7 @@ def _faults_of_checkpoints(result: Result) -> Iterator[str]:
             yield f"there is a checkpoint at iteration {iteration}, and the record ends at {end}"
 
 
-def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..., None]) -> str | None:
+def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..., object]) -> str | None:
     """Return how a run that says it was interrupted would have ended at this very place; None if it would have gone on.
 
     An event more shows it: a run that diverges in it, or that its clock ends before it, has ended where it was. But one

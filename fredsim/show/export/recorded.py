@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fredsim.config.document import flatten
-from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.config.experiment import FIGURE_KEYS, with_defaults
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import with_digest
@@ -31,8 +31,9 @@ class ExportedRun:
     """A run, in the form in which it is exported.
 
     `experiment` is the experiment's name; `points` are numbers over time, by name; `params` is the flattened
-    configuration, whose values are numbers, texts, booleans, lists or None; `facts` are the texts of the summary,
-    digest and status among them. `diverged`: whether the run counts as diverged.
+    configuration, whose values are numbers, texts, booleans, lists or None, also with the defaults that config.yaml
+    leaves out; `facts` are the texts of the summary, digest and status among them. `diverged`: whether the run counts
+    as diverged.
     """
 
     name: str
@@ -87,9 +88,18 @@ def read_run(name: str, result: Result) -> ExportedRun:
         if key not in metrics:
             points[f"summary/{key}"] = [Point(steps[-1], seconds[-1], float(value))]
     facts = {visible(key): visible(value, "\n") for key, value in flatten(summary).items() if isinstance(value, str)}
-    kept = {key: value for key, value in result.config.items() if key not in FIGURE_KEYS}
     named = str(result.config["name"])
-    return ExportedRun(visible(name), result.folder, named, points, flatten(kept), facts, result.has_diverged)
+    return ExportedRun(visible(name), result.folder, named, points, _params(result), facts, result.has_diverged)
+
+
+def _params(result: Result) -> dict[str, Any]:
+    """Return a run's configuration without figures, with the defaults that it leaves out, but for those that are null.
+
+    Of two runs one of which has such a key the other one, too, then has its value, by which runs are found.
+    """
+    written = flatten(result.config)
+    flat = {key: value for key, value in flatten(with_defaults(result.config)).items() if value is not None}
+    return {key: value for key, value in (written | flat).items() if key.partition(".")[0] not in FIGURE_KEYS}
 
 
 def as_text(value: Any) -> str:
