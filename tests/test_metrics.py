@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 FUNCTIONS = """
 import fractions
+import random
 
 import numpy as np
 
@@ -101,6 +103,13 @@ def bias(output, y):
 
 def wrong(output, y):
     return float((output.argmax(axis=1) != y).mean())
+
+def resampled(output, y):
+    rows = np.random.randint(0, len(y), len(y))
+    return random.random() + (output[rows].argmax(axis=1) != y[rows]).mean()
+
+def unseeded(output, y):
+    return np.random.default_rng().random()
 """
 
 
@@ -419,6 +428,7 @@ def test_a_sweep_of_which_one_run_cannot_be_measured_does_none(
         ("nothing", "returned None; it must return one real number"),
         ("nan", "returned nan for outputs that are all finite"),
         ("endless", "returned -inf for outputs that are all finite"),
+        ("unseeded", " for the same outputs; it must depend on what it is given alone"),
     ],
 )
 def test_functions_that_fail(name: str, says: str, simulate: Simulate) -> None:
@@ -426,6 +436,18 @@ def test_functions_that_fail(name: str, says: str, simulate: Simulate) -> None:
         simulate(metrics(f"mine:{name}"))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_metric_draws_is_the_same_each_time(simulate: Simulate) -> None:
+    """As of a bootstrap: the generators that it draws from are seeded for each call, and put back."""
+    random.seed(7)
+    result = simulate({"model": {"hidden": []}} | metrics("mine:resampled"))
+    test, drawn = load_dataset("digits", None, None, Path()).validation, np.random.RandomState(0)
+    rows = drawn.randint(0, len(test), len(test))
+    assert random.random() == random.Random(7).random()
+    outputs = test.x[rows].reshape(len(rows), -1) @ result.params["W1"] + result.params["b1"]
+    wanted = outputs.argmax(axis=1) != test.y[rows]
+    assert result.metrics["resampled"].iloc[-1] == pytest.approx(random.Random(0).random() + wanted.mean())
 
 
 def test_a_function_that_takes_finite_outputs_alone_ends_no_run(simulate: Simulate) -> None:

@@ -27,6 +27,7 @@ from fredsim.numerics.given_arrays import copied_targets
 from fredsim.numerics.oracle import mean64
 from fredsim.plugins.failures import briefly, failing, is_interrupt
 from fredsim.plugins.guarded import python_number
+from fredsim.plugins.seeding import seeded
 
 __all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK", "checked_columns"]
 
@@ -158,7 +159,10 @@ class PerClass(Metric):
 
 @dataclass(frozen=True)
 class OwnMetric(Metric):
-    """A user's function of the outputs of all samples, float32 (n, …), and their targets, which returns a number."""
+    """A user's function of the outputs of all samples, float32 (n, …), and their targets, which returns a number.
+
+    What it draws from the generators that everybody shares (a bootstrap, a permutation) is the same in each call.
+    """
 
     of_classes = False
 
@@ -184,7 +188,7 @@ class OwnMetric(Metric):
         shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
         try:
             with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
-                value = self.function(found.copy(), copied_targets(y), **self.arguments)
+                value = self._called(found, y)
         except SimulationError:
             if np.isfinite(found).all():
                 raise
@@ -198,6 +202,18 @@ class OwnMetric(Metric):
             self._check_broadcast(number, found, y, f"; {remedy}")
         return [number]
 
+    def check_again(self, found: Array, y: Array, values: Sequence[float]) -> None:
+        """Raise SimulationError if the function returns something else than `values` for the same outputs."""
+        if (again := self.values(found, y)) != [*values] and np.isfinite(found).all():
+            what = f"returned {values[0]} and then {again[0]} for the same outputs"
+            remedy = "it must depend on what it is given alone: let it draw from np.random, or by a seed of its own"
+            raise SimulationError(f"evaluation.metrics: {self.name} {what}; {remedy}")
+
+    def _called(self, output: Array, y: Array) -> Any:
+        """Return what the function returns for copies."""
+        with seeded(0):
+            return self.function(output.copy(), copied_targets(y), **self.arguments)
+
     def _check_broadcast(self, number: float, output: Array, y: Array, remedy: str) -> None:
         """Raise SimulationError if the function meets each output with each target, where one has one axis more.
 
@@ -209,7 +225,7 @@ class OwnMetric(Metric):
             try:
                 with np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    others.append(_real(self.function(given.copy(), copied_targets(target), **self.arguments)))
+                    others.append(_real(self._called(given, target)))
             except BaseException as error:  # of any type: the function is the user's
                 if is_interrupt(error):
                     raise
@@ -278,6 +294,7 @@ class Metrics:
         self._metrics, self._dataset, self._engine = metrics, dataset, engine
         self._parts = _measured_parts(test)
         self.columns = checked_columns(metrics, dataset, test=test)
+        self._tried = False  # whether each user's function has been called twice for the same outputs
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
@@ -301,5 +318,10 @@ class Metrics:
                     some.append(metric.block(output, y[rows], self._dataset))
             for metric, some in zip(self._metrics, blocks, strict=True):
                 nothing = [math.nan] * len(metric.columns(self._dataset))
-                found += metric.values(np.concatenate(some), y) if some else nothing
+                outputs = np.concatenate(some) if some else None
+                values = nothing if outputs is None else metric.values(outputs, y)
+                if isinstance(metric, OwnMetric) and outputs is not None and not self._tried:
+                    metric.check_again(outputs, y, values)
+                found += values
+        self._tried = True
         return dict(zip(self.columns, found, strict=True))
