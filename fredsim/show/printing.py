@@ -103,9 +103,11 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         say(f"backend: {backend}{device and f', {device}'}")
-    for row in rows:
+    for row, result in zip(rows, results, strict=True):
         if row["status"].startswith("finished") and row["iterations"] == 0:
-            say(f"{row['run']}: ended before any gradient arrived; give more seconds")
+            by_clock = result.summary.get("time", 0) > 0  # or at the first row, whose time is 0
+            remedy = "give more seconds" if by_clock else "until holds at the beginning, so give another value"
+            say(f"{row['run']}: ended before any gradient arrived; {remedy}")
     if expansion.selection is not None and isinstance(loaded, Results) and os.path.lexists(loaded.folder / "best.csv"):
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         best = loaded.best.astype(object).where(loaded.best.notna(), None)
