@@ -276,3 +276,15 @@ def test_where_a_key_is_null_beside_mappings(small_yaml: Path, refused: Refused)
     for key in ("compres", "average"):
         words = (f"figures=[{{name: a, where: {{{key}: null}}}}]", "--out", "new")
         refused("run", "made.yaml", *words, says=(f"figures.0.where: no run has a key '{key}'",))
+
+
+def test_no_figures_are_asked_for(small_yaml: Path, command: Command) -> None:
+    """An empty list asks for none, also of `plot` without options; null for the error."""
+    code, output, _ = command("run", small_yaml, "figures=[]", "--out", "none")
+    assert (code, "figure:" in output, [*Path("none").glob("*.png")]) == (0, False, [])
+    code, output, messages = command("plot", "none")
+    assert (code, output, messages.count("none: figures is []")) == (2, "", 1)
+    assert command("plot", "none", "--kind", "curves", "-o", "asked.svg")[0] == 0
+    for change in ("figures=null", "seed=1"):
+        assert command("run", small_yaml, change, "--out", change)[1].count("figure:") == 1
+        assert Path(change, "error.png").exists()

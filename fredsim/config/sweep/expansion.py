@@ -132,7 +132,7 @@ class Expansion:
     runs: list[ResolvedRun]
     source: dict[str, Any]
     selection: Selection | None = None
-    figures: Sequence[FigureChoice] = ()
+    figures: Sequence[FigureChoice] | None = None
     heading: str = ""
     folder: Path | None = None
 
@@ -216,7 +216,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
         published = validated(document, "published", Published) if as_written else None
-        check_figures(document, [run.experiment for run in runs], figures, published)
+        check_figures(document, [run.experiment for run in runs], figures or [], published)
     source = dict(document.data)
     if per_run:
         keys = [key for key, _ in per_run]  # if a key is given twice, the last one counts
