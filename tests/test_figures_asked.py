@@ -288,3 +288,20 @@ def test_no_figures_are_asked_for(small_yaml: Path, command: Command) -> None:
     for change in ("figures=null", "seed=1"):
         assert command("run", small_yaml, change, "--out", change)[1].count("figure:") == 1
         assert Path(change, "error.png").exists()
+
+
+@pytest.mark.parametrize(("larger", "better"), [(True, ["↑ higher is better"]), (False, [])])
+def test_ends_of_what_more_is_better_say_so(
+    larger: bool, better: list[str], small_yaml: Path, command: Command, drawn: list[Figure]
+) -> None:
+    """As curves do: the metric's own word for it is known; without one nobody knows which way is better."""
+    Path("shares.py").write_text("def right(output, y):\n    return (output.argmax(axis=1) == y).mean()\n")
+    metric = f"evaluation={{metrics: [{{name: 'shares:right', larger_is_better: {str(larger).lower()}}}]}}"
+    sweep = ("sweep={server.lr: [0.01, 0.1]}", "figures=[]", metric)
+    assert command("run", small_yaml, *sweep, "--out", "out")[0] == 0
+    words = ("--y", "right", "-o", "right.svg")
+    for kind in (["curves", "--by", "server.lr"], ["ends", "--x", "server.lr"], ["ends", "--x", "bytes"]):
+        assert command("plot", "out", "--kind", *kind, *words)[0] == 0
+        assert [
+            text.get_text() for axes in drawn[-1].axes for text in axes.texts if "better" in text.get_text()
+        ] == better
