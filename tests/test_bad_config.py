@@ -301,3 +301,15 @@ def test_in_a_process_of_its_own(small_yaml: Path) -> None:
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "error: override 'server.lr=-1': server.lr: is -1; it should be greater than 0\n"
+
+
+@pytest.mark.parametrize("first", ["server.lr=0.1", "clients.batch_size=8", "seed=1", "sweep={seed: [0, 1]}"])
+def test_an_override_in_the_place_of_the_file(first: str, small_yaml: Path, command: Command) -> None:
+    """No experiment of a like name is proposed; a file of such a name is one."""
+    for name in ("run", "show", "plan", "cite"):
+        words = (first, *([] if name == "show" else [small_yaml]))
+        message = f"error: {first}: is an override; name the file or the experiment before it\n"
+        assert command(name, *words) == (2, "", message)
+    if "{" not in first:
+        small_yaml.rename(first)
+        assert command("show", first)[0] == 0

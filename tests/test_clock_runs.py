@@ -301,6 +301,9 @@ def test_a_run_whose_clock_ends_before_any_gradient_says_so(
     assert (code, output.count("ended before any gradient arrived; give more seconds")) == (0, 1)
     code, output, _ = command("run", small_yaml, *words, "seconds=6", "--out", "long")
     assert (code, "ended before any" in output) == (0, False)
+    for goal_words in (["until={validation_loss: 99}"], [*words, "seconds=6", "until={validation_loss: 99}"]):
+        code, output, _ = command("run", small_yaml, *goal_words, "--out", f"goal{len(goal_words)}")
+        assert (code, output.count("until holds at the beginning"), "more seconds" in output) == (0, 1, False)
     interrupted = Result(Path("short"))
     interrupted.summary["status"] = "interrupted"
     print_results(open_expansion(small_yaml, [*words, "seconds=4"]), interrupted)

@@ -276,3 +276,32 @@ def test_where_a_key_is_null_beside_mappings(small_yaml: Path, refused: Refused)
     for key in ("compres", "average"):
         words = (f"figures=[{{name: a, where: {{{key}: null}}}}]", "--out", "new")
         refused("run", "made.yaml", *words, says=(f"figures.0.where: no run has a key '{key}'",))
+
+
+def test_no_figures_are_asked_for(small_yaml: Path, command: Command) -> None:
+    """An empty list asks for none, also of `plot` without options; null for the error."""
+    code, output, _ = command("run", small_yaml, "figures=[]", "--out", "none")
+    assert (code, "figure:" in output, [*Path("none").glob("*.png")]) == (0, False, [])
+    code, output, messages = command("plot", "none")
+    assert (code, output, messages.count("none: figures is []")) == (2, "", 1)
+    assert command("plot", "none", "--kind", "curves", "-o", "asked.svg")[0] == 0
+    for change in ("figures=null", "seed=1"):
+        assert command("run", small_yaml, change, "--out", change)[1].count("figure:") == 1
+        assert Path(change, "error.png").exists()
+
+
+@pytest.mark.parametrize(("larger", "better"), [(True, ["↑ higher is better"]), (False, [])])
+def test_ends_of_what_more_is_better_say_so(
+    larger: bool, better: list[str], small_yaml: Path, command: Command, drawn: list[Figure]
+) -> None:
+    """As curves do: the metric's own word for it is known; without one nobody knows which way is better."""
+    Path("shares.py").write_text("def right(output, y):\n    return (output.argmax(axis=1) == y).mean()\n")
+    metric = f"evaluation={{metrics: [{{name: 'shares:right', larger_is_better: {str(larger).lower()}}}]}}"
+    sweep = ("sweep={server.lr: [0.01, 0.1]}", "figures=[]", metric)
+    assert command("run", small_yaml, *sweep, "--out", "out")[0] == 0
+    words = ("--y", "right", "-o", "right.svg")
+    for kind in (["curves", "--by", "server.lr"], ["ends", "--x", "server.lr"], ["ends", "--x", "bytes"]):
+        assert command("plot", "out", "--kind", *kind, *words)[0] == 0
+        assert [
+            text.get_text() for axes in drawn[-1].axes for text in axes.texts if "better" in text.get_text()
+        ] == better

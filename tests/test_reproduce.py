@@ -275,7 +275,7 @@ def test_shipped_experiments_compare_what_they_carry() -> None:
     for path in shipped().values():
         plan = expand(open_source(path))
         published = next((p for run in plan.runs if (p := run.experiment.published)), None)
-        drawn = [(figure.kind, figure.x or "iterations", figure.y) for figure in plan.figures]
+        drawn = [(figure.kind, figure.x or "iterations", figure.y) for figure in plan.figures or ()]
         assert drawn, path
         assert published is None or ("curves", published.x, published.y) in drawn, path
 

@@ -61,7 +61,7 @@ def pictures(root: Path = REFERENCE) -> Iterator[Picture]:
     found = set(root.rglob("*.png"))
     for folder in folders(root):
         name = folder.relative_to(root).as_posix()
-        for choice in recorded_figures(folder):
+        for choice in recorded_figures(folder) or ():
             if (path := folder / f"{choice.name}.png") in found:
                 found.remove(path)
                 options = choice.options(command=f"fredsim plot results/{name}")

@@ -250,7 +250,8 @@ class Experiment(Section):
     figures: Annotated[
         list[FigureChoice] | None, Affects.NOTHING, Field(examples=[[{"name": "error", "log": True}]])
     ] = None
-    """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; changes no digest."""
+    """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; []: none; changes
+    no digest."""
 
     @model_validator(mode="before")
     @classmethod

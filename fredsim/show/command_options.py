@@ -263,7 +263,8 @@ ExportTo = Annotated[str, typer.Option("--to", help="tensorboard or mlflow.", au
 Paper = Annotated[
     str,
     typer.Argument(
-        help="A folder of experiments that comes with fredsim, such as fasgd.", autocompletion=completion.papers
+        help="Experiments that come with fredsim, such as fasgd, or your folder of YAML files.",
+        autocompletion=completion.papers,
     ),
 ]
 Listed = Annotated[

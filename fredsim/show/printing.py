@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from fredsim.config.figures.choice import FigureChoice, recorded_figures
 from fredsim.config.figures.options import Options
 from fredsim.config.sweep.expansion import Expansion
-from fredsim.errors import FredsimError
+from fredsim.errors import ConfigError, FredsimError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result, Results, results_of
 from fredsim.runs.many.remarks import runs_at_chance
@@ -107,9 +107,11 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         say(f"backend: {backend}{device and f', {device}'}")
-    for row in rows:
+    for row, result in zip(rows, results, strict=True):
         if row["status"].startswith("finished") and row["iterations"] == 0:
-            say(f"{row['run']}: ended before any gradient arrived; give more seconds")
+            by_clock = result.summary.get("time", 0) > 0  # or at the first row, whose time is 0
+            remedy = "give more seconds" if by_clock else "until holds at the beginning, so give another value"
+            say(f"{row['run']}: ended before any gradient arrived; {remedy}")
     if expansion.selection is not None and isinstance(loaded, Results) and os.path.lexists(loaded.folder / "best.csv"):
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         best = loaded.best.astype(object).where(loaded.best.notna(), None)
@@ -126,9 +128,9 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
 
 
 def draw_figures(
-    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice], root: Path | None = None
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice] | None, root: Path | None = None
 ) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
-    """Draw an experiment's figures, by default error against iterations, into its folder, and print their paths.
+    """Draw an experiment's figures, if None the error against iterations, into its folder, and print their paths.
 
     `root` is where data files are kept. Return their tables, and the figures left out, each with its error. No
     exception of any type reaches the caller: the runs may have taken days.
@@ -138,7 +140,7 @@ def draw_figures(
     command = shlex.join(["fredsim", "plot", str(folder)])
     tables: list[Table] = []
     left_out: list[tuple[Path, FredsimError]] = []
-    for figure in figures or [FigureChoice(name="error")]:
+    for figure in [FigureChoice(name="error")] if figures is None else figures:
         path = folder / figure.file
         try:
             options = replace(figure.options(command=command), data_root=root)
@@ -233,7 +235,10 @@ def print_plot(
 
 def _draw_again(results: Sequence[Result], folder: Path, root: Path | None) -> int:
     """Draw the figures of the experiment in a folder again, print their tables, and return the exit code."""
-    tables, left_out = draw_figures(results, folder, recorded_figures(folder), root)
+    figures = recorded_figures(folder)
+    if figures is not None and not figures:
+        raise ConfigError(f"{folder}: figures is [], so it has no figure of its own; ask for one by --kind or -o")
+    tables, left_out = draw_figures(results, folder, figures, root)
     for table in tables:
         print_table(table.printed())
     for why in dict.fromkeys(str(error) for _, error in left_out):

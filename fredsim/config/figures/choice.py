@@ -115,10 +115,13 @@ class _Figures(HyperParameters):
     figures: list[FigureChoice]
 
 
-def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], Problems]:
-    """Return the `figures` in an experiment's data, and for each problem with them (location, what is wrong)."""
+def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice] | None, Problems]:
+    """Return the `figures` in an experiment's data, and for each problem with them (location, what is wrong).
+
+    None stands for the usual figure; an empty list asks for none.
+    """
     if data.get("figures") is None:
-        return [], []
+        return None, []
     try:
         found = _Figures.model_validate({"figures": data["figures"]}).figures
     except ValidationError as error:
@@ -159,8 +162,8 @@ def has_problem(data: Mapping[str, Any]) -> bool:
     return any(str(key).partition(".")[0] == "problem" for one in given if isinstance(one, Mapping) for key in one)
 
 
-def recorded_figures(folder: Path) -> list[FigureChoice]:
-    """Return the figures that the experiment in a folder of results asks for. Raises ConfigError."""
+def recorded_figures(folder: Path) -> list[FigureChoice] | None:
+    """Return the figures that the experiment in a folder of results asks for, as `read_figures`. Raises ConfigError."""
     files = [path for name in ("sweep.yaml", "config.yaml") if os.path.lexists(path := folder / name)]
     document = read_document(files[0]) if files else Document({})
     found, problems = read_figures(document.data)

@@ -21,7 +21,7 @@ from fredsim.config.experiment import Affects, Experiment, Published, config_dig
 from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.plain_data import Key, checked
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import for_each_run, placed, resolve
+from fredsim.config.resolution import DOCUMENT_KEYS, for_each_run, placed, resolve
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
@@ -70,6 +70,9 @@ def open_source(source: Source) -> Document:
     elif not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
+            key, equals, _ = str(source).partition("=")
+            if equals and key.partition(".")[0] in {*Experiment.model_fields, *DOCUMENT_KEYS}:
+                raise ConfigError(f"{source}: is an override; name the file or the experiment before it")
             near = nearest(path.name, _files_beside(path)) or nearest(name, sorted(known)) or ";"
             raise ConfigError(
                 f"{path}: no such file, and no experiment of this name{near} "
@@ -132,7 +135,7 @@ class Expansion:
     runs: list[ResolvedRun]
     source: dict[str, Any]
     selection: Selection | None = None
-    figures: Sequence[FigureChoice] = ()
+    figures: Sequence[FigureChoice] | None = None
     heading: str = ""
     folder: Path | None = None
 
@@ -216,7 +219,7 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
         published = validated(document, "published", Published) if as_written else None
-        check_figures(document, [run.experiment for run in runs], figures, published)
+        check_figures(document, [run.experiment for run in runs], figures or [], published)
     source = dict(document.data)
     if per_run:
         keys = [key for key, _ in per_run]  # if a key is given twice, the last one counts

@@ -21,7 +21,16 @@ from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
-from fredsim.show.plots.titles.questions import direction, leaders, of_one, ranked, single, which, which_is_first
+from fredsim.show.plots.titles.questions import (
+    direction,
+    known_best,
+    leaders,
+    of_one,
+    ranked,
+    single,
+    which,
+    which_is_first,
+)
 from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
 from fredsim.show.plots.words import spoken
 
@@ -68,7 +77,7 @@ def titled(
     ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
     finals = [{one: math.nan if middle is None else middle for one, middle in some.items()} for some in ends]
     fields = [field_of(some, x) for some in lines]
-    known, largest = _known_best(panels, y)
+    known, largest = known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest
     question, answer = which(subject, y, when, known and (y, known)), ""
@@ -161,18 +170,6 @@ def _of_counts(
     last = {panel.title: found[most] for panel, found in zip(panels, values, strict=True) if most in found}
     start, colon, rest = leaders([last], {title: spoken(title) for title in last}, largest=largest).partition(":")
     return question, f"{start} at λ = {most}{colon}{rest}" if colon else ""
-
-
-def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
-    """Return the adjective of the best value of an own problem's column, or of a metric, and if it is the largest.
-
-    It is empty of other columns, and of metrics that do not say that more is better.
-    """
-    runs = [run for panel in panels for run in panel.runs]
-    if not all(y in run.own_metrics and ("problem" in run.config or run.larger_is_better(y)) for run in runs):
-        return "", False
-    largest = {run.larger_is_better(y) for run in runs}
-    return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
 def _when(panels: Sequence[Panel], x: str) -> str:

@@ -17,7 +17,7 @@ from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, ranked, single
+from fredsim.show.plots.titles.questions import UNNAMED, direction, known_best, leaders, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
 
@@ -73,7 +73,9 @@ def titled(
     goal = goal_of((run for panel in panels for run in panel.runs), y)
     if not adjective or goal is not None:
         answer = "" if goal is None else f"All runs stop at {number(goal)}, so their ends do not tell who is ahead"
-        return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, merged=merged)
+        own, largest = known_best(panels, y) if goal is None else ("", False)
+        better = direction(cheap=options.axis is None and not largest, largest=largest) if own else ""
+        return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, better=better, merged=merged)
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
     best = [
         {one: min(some[first:], key=lambda point: worth(point.middle)) for one, some in found.items()}

@@ -21,6 +21,7 @@ __all__ = [
     "UNNAMED",
     "direction",
     "equals",
+    "known_best",
     "leaders",
     "most_wins",
     "of_one",
@@ -51,6 +52,18 @@ def direction(*, cheap: bool, largest: bool = False) -> str:
     if largest:
         return UP_LEFT if cheap else UP
     return DOWN_LEFT if cheap else DOWN
+
+
+def known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
+    """Return the adjective of the best value of an own problem's column, or of a metric, and if it is the largest.
+
+    It is empty of other columns, and of metrics that do not say that more is better.
+    """
+    runs = [run for panel in panels for run in panel.runs]
+    if not all(y in run.own_metrics and ("problem" in run.config or run.larger_is_better(y)) for run in runs):
+        return "", False
+    largest = {run.larger_is_better(y) for run in runs}
+    return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
 def single(panels: Sequence[Panel]) -> str:
