@@ -28,7 +28,7 @@ LEAST_SQUARES: dict[str, Any] = {
     "data": {"name": "least_squares", "columns": 20, "noise": 0.01, "train": 120, "validation": 30},
     "model": {"name": "linear"},
     "clients": {"count": 8, "batch_size": 6, "sampling": "shuffled"},
-    "evaluation": {"every": 20, "gradient_norm": True, "per_client": True},
+    "evaluation": {"every": 20, "gradient_norm": True, "test": True, "per_client": True},
     "events": True,
 }
 QUADRATIC: dict[str, Any] = LEAST_SQUARES | {
@@ -61,7 +61,7 @@ def test_the_same_files_however_computed(simulate: Simulate, problem: dict[str, 
     for name in FILES:
         assert len({(result.folder / name).read_bytes() for result in results}) == 1, name
     found = rows_of(results[0])
-    assert list(found[0])[-2:] == ["gap", "gradient_norm"]
+    assert list(found[0])[-4:] == ["test_loss", "test_error", "gap", "gradient_norm"]
     assert {row["validation_error"] for row in found} == {"nan"}
     summary = results[1].summary
     assert (summary["numerics"], summary["path"], summary["validation_error"]) == ("portable", "snapshots", None)
@@ -258,10 +258,6 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     "until": (
         "data: {name: mishchenko}\nmodel: {name: linear}\nuntil: {validation_error: 0.1}",
         ("bad.yaml:6: until is of validation_error; runs of model linear have no error, but a gap",),
-    ),
-    "rows to test on": (
-        "data: {name: least_squares}\nmodel: {name: linear}\nevaluation: {test: true}",
-        ("bad.yaml:6: evaluation.test is true; data least_squares has no rows to test on: leave it out",),
     ),
     "until of classifiers": ("data: {name: digits}\nuntil: {gap: 0.1}", ("runs of model mlp have no gap",)),
     "select": (

@@ -90,8 +90,6 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
         rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
-    if experiment.evaluation.test and not len(dataset.test):
-        raise ConfigError(f"evaluation.test is true; data {data.name} has no rows to test on: leave it out")
     metrics = _columns(experiment, dataset)
     model = experiment.network(dataset)
     _check_statistics(experiment, model, dataset)
