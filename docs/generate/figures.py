@@ -90,7 +90,7 @@ def _shows_rows(choice: FigureChoice) -> bool:
 def shown(folder: Path) -> set[str]:
     """Return the names of the runs whose rows the figures of a folder show."""
     runs, names = recorded(folder), set[str]()
-    for choice in filter(_shows_rows, recorded_figures(folder)):
+    for choice in filter(_shows_rows, recorded_figures(folder) or ()):
         options = choice.options()
         some = chosen(folder, runs) if options.best else runs
         names |= {run.folder.name for run in select_runs(some, replace(options, best=False))}
