@@ -127,6 +127,17 @@ def test_another_record_is_predicted_with_its_own_gates(tmp_path: Path, command:
     assert found.summary["time"] == pytest.approx(gated.summary["time"], rel=0.01)
 
 
+def test_pushes_that_a_gate_drops_take_the_server_no_time(tmp_path: Path) -> None:
+    """Each third one is sent. Another record, without the gate, is predicted without it."""
+    busy = {"compute": {"seconds": 0.02}, "server": {"seconds": 0.01}}
+    found = calibrated(recorded(busy | {"push": {"every": 3}, "dropped_push": "skip"}, tmp_path / "gated"))
+    assert found["server"]["seconds"] == pytest.approx(0.01, rel=1e-6)
+    free = recorded(busy, tmp_path / "free", iterations=60)
+    simulated = predicted(free, found, tmp_path / "predicted")
+    assert simulated.summary["pushes"] == 60
+    assert simulated.summary["time"] == pytest.approx(free.summary["time"], rel=0.01)
+
+
 def test_bandwidth_shows_where_copies_differ_in_size(tmp_path: Path) -> None:
     """Pushes of two bits a value, fetches of 32; where both are alike, the time of a copy is all that is known."""
     link = {"latency": 0.002, "up": 1e5, "down": 1e5}

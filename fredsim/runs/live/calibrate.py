@@ -59,17 +59,19 @@ def calibrated(result: Result) -> dict[str, Any]:
             f"{result.folder}: there are more clients than workers, and {tasks.fresh.sum()} tasks began with a fetch, "
             f"fewer than {FEWEST}; record a run without its fetch gate, or with as many workers"
         )
-    takes, whose = tasks.takes / tasks.gradients, tasks.client
+    takes, whose = tasks.takes, tasks.client
     if shared:
-        takes = (np.maximum(tasks.takes + tasks.down, 0.0) / tasks.gradients)[tasks.fresh]
-        whose = whose[tasks.fresh]
+        takes = np.maximum(takes + tasks.down, 0.0)
+    takes = takes / tasks.gradients
+    if shared:
+        takes, whose = takes[tasks.fresh], whose[tasks.fresh]
     seconds = _seconds(takes, whose, result.config["clients"]["count"])
     scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
         "name": "clock",
         "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
         "link": _link(*_copies(result, tasks, fetches=not shared)),
-        "server": {"seconds": _rounded(float(np.mean(tasks.serving)))},
+        "server": {"seconds": _rounded(float(np.mean(tasks.serving[tasks.sent])))},
     }
 
 
@@ -106,6 +108,8 @@ class Tasks:
     """For how long its push was on its way."""
     down: Floats
     """For how long its fetch was on its way; less than 0 if the server, having sent it, had more to do."""
+    sent: NDArray[np.bool_]
+    """Whether its push was sent: one that a gate drops takes the server no time (docs/time.md)."""
     serving: Floats
     """For how long the server was at it."""
     fresh: NDArray[np.bool_]
@@ -122,7 +126,9 @@ def _tasks(result: Result) -> Tasks:
     if result.live and (times := recorded_times(result, len(time))) is not None:
         assigned, served = times.T
     fetched = np.where(begun >= 0, served[begun], 0)
-    free = np.maximum(received, np.concatenate([[0], served[:-1]]))
+    sent = events["bytes_pushed"].to_numpy() > 0
+    busy = np.where(sent | bool(result.live), served, 0)  # on a clock, what a gate drops waits, but takes no time
+    free = np.maximum(received, np.concatenate([[0], np.maximum.accumulate(busy)[:-1]]))
     last = earlier_arrivals(client)[1]
     fresh = (last < 0) | (begun != begun[last])  # not the later tasks from one fetch, if a gate dropped the next ones
     return Tasks(
@@ -131,6 +137,7 @@ def _tasks(result: Result) -> Tasks:
         takes=(done - began) / 1e9,
         up=(received - done) / 1e9,
         down=(began - np.maximum(fetched, assigned)) / 1e9,  # of a task that was done again, of the last time alone
+        sent=sent,
         serving=(served - free) / 1e9,
         fresh=fresh,
         gradients=_gradients(result, client.astype(np.int64), number),
