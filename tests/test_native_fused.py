@@ -161,7 +161,7 @@ def operations(request: pytest.FixtureRequest) -> Iterator[NumbaOperations]:
 
 
 @pytest.mark.parametrize("rule", [ASGD.rule, Adam.rule])
-def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations) -> None:
+def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, sizes = np.random.default_rng(0), (1, 0, 30_000, 17, 4096)  # enough for several threads
     size = sum(sizes)
     arrays = [np.abs(rng.normal(size=size)).astype(np.float32) for _ in range(1 + len(rule.state))]
@@ -175,8 +175,19 @@ def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations) -> None:
         assert one.tobytes() == other.tobytes()
     assert out[:size].tobytes() == expected[0].tobytes()
     assert not out[size:].any()
+    before = [array.copy() for array in arrays]
     parts[3][16] = np.inf
     assert not update([part.ctypes.data for part in parts], coefficients, None)
+    parts[3][16], parts[4][4095] = 0, np.inf  # in the last thread's share
+    for array, old in zip(arrays, before, strict=True):
+        array[:] = old
+    assert not update([part.ctypes.data for part in parts], coefficients, None)
+    parts[4][4095] = 0
+    for array, old in zip(arrays, before, strict=True):
+        array[:] = old
+    team = operations._team
+    monkeypatch.setattr(team, "run", lambda kernel, given, work: team.run_alone(kernel, given))
+    assert update([part.ctypes.data for part in parts], coefficients, None)  # what the others found before is past
 
 
 def test_a_rule_is_applied_by_pytorchs_threads(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:

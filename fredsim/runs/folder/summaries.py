@@ -90,8 +90,8 @@ def record_difference(one: Result, other: Result) -> str | None:
 
 def _lacking(config: Mapping[str, Any], again: Path) -> str | None:
     """Return the first key that a config.yaml lacks, and that the same version of fredsim writes again."""
-    whole = flatten(read_document(again / "config.yaml").data)
-    missing = next((key for key in whole if key not in flatten(config)), None)
+    whole, known = flatten(read_document(again / "config.yaml").data), flatten(config)
+    missing = next((key for key in whole if key not in known), None)
     return missing and f"config.yaml: {missing} is missing (recorded) and {shown(whole[missing])} (now)"
 
 

@@ -97,10 +97,10 @@ def estimate(
     Runs that differ only in seed, length, rows, in how the training rows are dealt to clients, and in the fractional
     hyper-parameters of server and gates share one measurement, unless these affect who arrives when, or when there is
     an update, or the one that was measured is too short to tell of a longer one; `measured` keeps the measurements
-    between calls. `threads` is
-    used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone count, and are about right:
-    no process is started to measure memory; and where length and rows are counted in iterations, no clock is looked at,
-    and runs that differ in the number of clients share a measurement, too. Raises what running it raises.
+    between calls. `threads` is used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone
+    count, and are about right: no process is started to measure memory; and where length and rows are counted in
+    iterations, no clock is looked at, and runs that differ in the number of clients share a measurement, too. Raises
+    what running it raises.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured

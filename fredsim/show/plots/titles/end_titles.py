@@ -88,9 +88,9 @@ def titled(
     words = isinstance(next(iter(best[0].values())).x, str)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
-    answer, ahead = leaders(finals, _placed(best, subject.full, options), fields=fields), drawing.first
+    answer = leaders(finals, _placed(best, subject.full, options), fields=fields)
     if options.axis is None:
-        ahead = f"{adjective} first"  # the answer also counts what it costs
+        drawing = replace(drawing, first=f"{adjective} first")  # the answer also counts what it costs
         cost = options.x or "bytes"
         what = f"{name}{of}" if label else name
         question = f"Which {subject.noun} is near the {adjective} {name} with the {FEWEST[cost]}?"
@@ -112,8 +112,7 @@ def titled(
         answer = f"{start} at {name_of(options.axis)} = {number(furthest)}{colon}{rest}" if colon else ""
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
-    drawing = replace(drawing, question=question, answer=answer, order=order, first=ahead)
-    return replace(drawing, merged=merged, better=better)
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
 def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
