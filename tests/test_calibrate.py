@@ -138,6 +138,22 @@ def test_pushes_that_a_gate_drops_take_the_server_no_time(tmp_path: Path) -> Non
     assert simulated.summary["time"] == pytest.approx(free.summary["time"], rel=0.01)
 
 
+def test_on_real_workers_what_a_gate_drops_takes_the_server_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push after it waits until the server is done with it."""
+    busy = {"compute": {"seconds": 0.02, "noise": {"name": "exponential"}}, "server": {"seconds": 0.01}}
+    result = recorded(busy | {"push": {"every": 3}, "dropped_push": "skip"}, tmp_path, iterations=300)
+    now, served = 0, []
+    for received, sent in zip(result.events["received_ns"], result.events["bytes_pushed"] > 0, strict=True):
+        now = max(now, received) + (10_000_000 if sent else 4_000_000)
+        served.append(now)
+    times = np.array([[0, one] for one in served])
+    monkeypatch.setattr("fredsim.runs.live.calibrate.recorded_times", lambda *_: times)
+    monkeypatch.setattr(Result, "live", True)
+    assert calibrated(result)["server"]["seconds"] == pytest.approx(0.01, rel=1e-6)
+
+
 def test_bandwidth_shows_where_copies_differ_in_size(tmp_path: Path) -> None:
     """Pushes of two bits a value, fetches of 32; where both are alike, the time of a copy is all that is known."""
     link = {"latency": 0.002, "up": 1e5, "down": 1e5}

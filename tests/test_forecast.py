@@ -323,6 +323,17 @@ def test_each_run_has_its_own_clock(small_yaml: Path) -> None:
         assert len({run.iterations for run in runs}) == 4
 
 
+@pytest.mark.parametrize(("enough", "measurements"), [(1e9, 2), (0.0, 1)])
+def test_runs_of_other_lengths_share_what_took_long_enough(
+    enough: float, measurements: int, small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", enough)
+    measured: dict[str, dict[str, Any]] = {}
+    runs = expand(open_source(small_yaml), ["sweep={iterations: [20, 40]}"]).runs
+    assert [run.iterations for run in estimate(runs, None, measured=measured)] == [20, 40]
+    assert len(measured) == measurements
+
+
 @pytest.mark.parametrize("server", ["sync", "asgd"])
 @pytest.mark.parametrize("seconds", [(5, 200), (200, 5), (0.5, 200)])
 def test_a_short_run_tells_nothing_of_a_long_one(server: str, seconds: tuple[float, float], small_yaml: Path) -> None:
