@@ -155,13 +155,19 @@ def _few_to_look_through() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def together(monkeypatch: pytest.MonkeyPatch) -> None:
+def together(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Do runs with a user's own code in this process, where tests have changed things; tests of this undo it.
 
-    Modules are looked up as in a new process.
+    Modules are looked up as in a new process, and those of a test are forgotten: another may have one of the same name.
     """
     monkeypatch.setattr(execution, "must_be_apart", lambda _: False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     look_in()
+    before, made = {*sys.modules}, str(tmp_path_factory.getbasetemp())
+    yield
+    for name in [name for name in sys.modules if name not in before]:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(made):
+            del sys.modules[name]
 
 
 OWN = """
@@ -273,16 +279,12 @@ def mnist_root() -> str:
 
 
 @pytest.fixture
-def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small experiment as a file in a new current folder, in which a user's modules are also looked up."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     path = tmp_path / "small.yaml"
     path.write_text(dump_yaml(digits_experiment), encoding="utf-8")
-    yield path
-    for name, module in list(sys.modules.items()):  # another test may have another module of the same name
-        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+    return path
 
 
 #: Typer makes the command from the signatures of its functions for every call, which takes longer than most of them.

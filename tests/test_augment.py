@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,12 +73,10 @@ number = 3
 
 
 @pytest.fixture(autouse=True)
-def own_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the module `own_noise` in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_noise.py").write_text(FUNCTION)
-    yield
-    sys.modules.pop("own_noise", None)
 
 
 def augmented(**augment: Any) -> dict[str, Any]:

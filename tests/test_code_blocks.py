@@ -3,8 +3,6 @@
 import importlib.util
 import re
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +96,10 @@ def reason(item: Item) -> str | None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current folder, in which a page's modules are looked up; they are forgotten afterwards."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, in which a page's modules are looked up."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+    return tmp_path
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if items(page) or spans(page)])

@@ -199,7 +199,6 @@ def test_a_rule_without_coefficients(
 ) -> None:
     (tmp_path / "own_without_rate.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_without_rate", raising=False)
     base = {"iterations": 10, "server": {"name": "own_without_rate:Plain"}}
     one, other = simulate(base), simulate({**base, "backend": "cuda"})
     assert (one.summary["path"], other.summary["path"]) == ("hand", "queued")

@@ -5,8 +5,7 @@ import importlib.util
 import math
 import re
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,16 +154,14 @@ ENDS = ("nan", "-inf", "5.0", "inf")
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Be in a new folder with a module of such a problem; return an experiment of it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     Path("measured.py").write_text(PROBLEM, encoding="utf-8")
-    yield {
+    return {
         "name": "measured", "iterations": 4, "problem": {"name": "measured:P"}, "clients": {"count": 2},
         "server": {"name": "asgd", "lr": 1.0}, "evaluation": {"every": 2},
     }  # fmt: skip
-    sys.modules.pop("measured", None)
 
 
 def test_a_measure_of_the_users_own_that_is_not_finite(measured: dict[str, Any], command: Command) -> None:

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -570,7 +569,6 @@ def test_data_is_looked_up_in_the_folder_that_is_given(tmp_path: Path, monkeypat
     (tmp_path / "apart").mkdir()
     (tmp_path / "apart" / "live_apart.py").write_text("def share(z, y):\n    return z, z\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     prepares = Mock(side_effect=lambda *_: import_named("live_apart:share", "module:function"))
     monkeypatch.setattr("fredsim.runs.live.worker.prepare", prepares)
     arguments = (*worker_of(resolve(DATA)), 1, 0.0)

@@ -90,11 +90,8 @@ def test_another_module_of_the_same_name_is_not_taken_for_it(apart: Path, refuse
     refused("show", apart, "server.name=own_beside:Plain", says=says)
 
 
-def test_modules_of_packages_of_the_same_name(
-    small_yaml: Path, own_server: OwnServer, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_packages_of_the_same_name(small_yaml: Path, own_server: OwnServer, refused: Refused) -> None:
     """Packages whose own files are equal, but not what is in them."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
     for folder, text in {"one": own_server(), "two": own_server().replace("-=", "+="), "three": own_server()}.items():
         package = Path(folder, "own_twice")
         package.mkdir(parents=True)
@@ -111,10 +108,7 @@ def test_modules_of_packages_of_the_same_name(
     refused("show", "three/small.yaml", "server.name=own_twice.more:Plain", says=(says, "three/own_twice/more.py is"))
 
 
-def test_the_folder_of_the_experiment_comes_before_those_of_others(
-    small_yaml: Path, own_server: OwnServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_the_folder_of_the_experiment_comes_before_those_of_others(small_yaml: Path, own_server: OwnServer) -> None:
     for folder, rate in {"one": "grad", "two": "2 * grad"}.items():
         Path(folder).mkdir()
         Path(folder, "small.yaml").write_bytes(small_yaml.read_bytes())

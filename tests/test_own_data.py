@@ -55,13 +55,10 @@ EXPERIMENT = (
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Be in a new folder, with the modules `own_sets` and `torch_sets`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     Path("own_sets.py").write_text(SETS)
     Path("torch_sets.py").write_text(TORCH)
     Path("own.yaml").write_text(EXPERIMENT)
     yield
-    for name in ("own_sets", "torch_sets"):
-        sys.modules.pop(name, None)
     npy_datasets._load.cache_clear()
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,11 @@ BASE: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Be in a new folder, with the module `own_problems`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     shutil.copy(OWN, "own_problems.py")
     Path("base.yaml").write_text(json.dumps(BASE))
-    yield
-    for name in ("own_problems", "wrong", "changing"):
-        sys.modules.pop(name, None)
 
 
 def run(out: str = "run", **changes: Any) -> Result:

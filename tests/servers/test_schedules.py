@@ -61,7 +61,6 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in {"", str(tmp_path)}])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_schedules.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "own_schedules", raising=False)
 
 
 def test_all_are_here() -> None:
