@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 import fredsim
 from fredsim.config.shipped import shipped
 from fredsim.plugins.discovery import Classes
+from fredsim.plugins.modules import import_named
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -158,3 +159,14 @@ def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
     monkeypatch.setattr("fredsim.config.shipped.resources.files", tmp_path.joinpath)
     assert list(shipped()) == names
     assert shipped()["quickstart"] == tmp_path / "experiments" / "quickstart.yaml"
+
+
+def test_a_module_that_was_deleted_and_edited_is_imported_once(small_yaml: Path) -> None:
+    """As a notebook's user does who wants it anew: what is then given to the module must not be lost."""
+    del small_yaml
+    for text in ("class Class: number = 1\n", "class Class: number = 2\n"):
+        Path("own_again.py").write_text(text, encoding="utf-8")
+        sys.modules.pop("own_again", None)
+        first = import_named("own_again:Class", "package.module:Class")
+        assert import_named("own_again:Class", "package.module:Class") is first
+    assert first.number == 2

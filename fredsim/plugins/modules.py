@@ -252,6 +252,7 @@ def note_import(name: str) -> None:
     """Note that a user's module is about to be imported, unless something else has imported it before."""
     if name not in sys.modules:
         _imported.add(name)
+        _contents.pop(name, None)  # of one that somebody has deleted there
 
 
 def has_file(name: str) -> bool:
