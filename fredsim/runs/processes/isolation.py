@@ -141,7 +141,9 @@ def end_here(experiment: Experiment) -> None:
 @contextmanager
 def surroundings_kept() -> Iterator[None]:
     """Leave what later processes begin with as it was: the environment, sys.path, the current folder, the umask."""
-    environment, path, umask = dict(os.environ), list(sys.path), _umask()
+    environment, path = dict(os.environ), list(sys.path)
+    umask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(umask)
     try:
         with folder_kept():
             yield
@@ -151,12 +153,6 @@ def surroundings_kept() -> Iterator[None]:
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
-
-
-def _umask() -> int:
-    found = os.umask(0o077)  # it can only be read by setting it
-    os.umask(found)
-    return found
 
 
 def do_apart(
