@@ -12,7 +12,6 @@ import numpy as np
 from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.objectives import blocks_of
 from fredsim.config.choices import Backend
-from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
@@ -83,7 +82,8 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
     """
     note_opened(experiment)
-    steps, size = most_steps(experiment.clients.local_steps), experiment.clients.batch_size
+    given, size = experiment.clients.local_steps, experiment.clients.batch_size
+    steps = given if isinstance(given, int) else getattr(given, "fastest", 1)  # others are known on the clock alone
     with placed(place):
         if experiment.events:
             need_pyarrow("events is true: events.parquet")
@@ -170,11 +170,6 @@ def _expected_events(
         context.call_init(dispatcher)
         dispatcher.configure(reacts=False, size=0, steps=protocol.work.steps_of_tasks, until=length.until)
     return expected_events(length, dispatcher)
-
-
-def most_steps(steps: int | StepsBySpeed | StepsInSeconds) -> int:
-    """Return the most local steps of a task, 1 if that is known only on the clock."""
-    return steps if isinstance(steps, int) else getattr(steps, "fastest", 1)
 
 
 def check_clock_of_steps(experiment: Experiment) -> None:

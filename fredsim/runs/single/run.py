@@ -428,15 +428,12 @@ class Run:
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""
         network, metrics = self._prepared.model, self._metrics_of_outputs
-        functions = [*network.functions, *(metrics.functions if metrics else ()), *self._stateless()]
-        return Outside(functions, network.kept) if functions else None
-
-    def _stateless(self) -> list[Any]:
-        """Return the user's problem, augmentation, and schedules of fredsim's classes: they have no state to save."""
         plain = self._prepared.experiment.plain()
         of_rates = (plain.get("server"), (plain.get("clients") or {}).get("optimizer"))
         rates = [part for part in of_rates if part and ":" not in part["name"]]  # which may have others inside
-        return named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
+        stateless = named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
+        functions = [*network.functions, *(metrics.functions if metrics else ()), *stateless]
+        return Outside(functions, network.kept) if functions else None
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""
