@@ -397,7 +397,10 @@ class _Walk:
         self.met[id(value)] = len(self.met)
         self._alive.append(value)
         try:
-            self._add_parts(value)
+            if not self._add_whole(value):
+                if not isinstance(value, np.memmap):  # whose content is that of its mmap
+                    self._add_attributes(value)  # first: to ask an exception for them changes what it is pickled by
+                self._add_content(value)
         except Exception:  # a user's object may refuse to be looked at
             self.opaque = True
             self._say(f"at {id(value)}")
@@ -426,13 +429,6 @@ class _Walk:
     def _all(self, values: Iterable[Any]) -> None:
         for value in values:
             self.add(value)
-
-    def _add_parts(self, value: Any) -> None:
-        """Go through what a value is made of."""
-        if not self._add_whole(value):
-            if not isinstance(value, np.memmap):  # whose content is that of its mmap
-                self._add_attributes(value)  # first: to ask an exception for them changes what it is pickled by
-            self._add_content(value)
 
     def _add_whole(self, value: Any) -> bool:
         """Go through a value whose attributes do not count one by one; return whether it is such a value."""
