@@ -101,7 +101,10 @@ class Holdings(Stateful):
     def compute_pushes(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
         if self._current is not None:
-            return self._work([self._fresh_copy(self._current())] * len(clients), tasks, ())
+            if self._fresh is None:
+                self._fresh = self._pool.take()
+            self._operations.duplicate(self._current(), self._fresh)
+            return self._work([self._fresh] * len(clients), tasks, ())
         held, backward = [self.params(client) for client in clients], None
         if self._pipeline is not None and self._pipeline.plan.two_vectors:
             backward = [self.backward_params(client) for client in clients]
@@ -155,12 +158,6 @@ class Holdings(Stateful):
         """Note that a client goes on with what it holds now."""
         if self._pipeline is not None and self._past and self._past[0][client] is not NOTHING:
             self._pipeline.began(client, self._under_way[client].params, self._past[0][client].params)
-
-    def _fresh_copy(self, params: Array) -> Array:
-        if self._fresh is None:
-            self._fresh = self._pool.take()
-        self._operations.duplicate(params, self._fresh)
-        return self._fresh
 
     def rate(self, client: int) -> float:
         """Return the learning rate of the client's own steps in the task under way; 0 if it takes no such steps."""
