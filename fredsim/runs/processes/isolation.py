@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
@@ -171,22 +170,17 @@ def do_apart(
     try:
         process.send(Placed(task))
         watching.start()
-        while (message := _next_message(process)) is not None and message[0] != "done":
+        while True:
+            try:
+                name, *arguments = process.receive()
+            except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
+                return ended_early(process.close(), task.own)
+            if name == "done":
+                failure: Exception | None = arguments[0]
+                return failure
             with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
-                getattr(observer, message[0])(*message[1:])
-        if message is None:
-            return ended_early(process.close(), task.own)
-        failure: Exception | None = message[1]
-        return failure
+                getattr(observer, name)(*arguments)
     finally:
         ended.set()
         process.kill()
         process.close()
-
-
-def _next_message(process: Process) -> Any:
-    """Return the next message of a process, None if it has ended."""
-    try:
-        return process.receive()
-    except (EOFError, OSError, pickle.UnpicklingError):
-        return None
