@@ -138,7 +138,6 @@ def _tokens(path: str, readers: dict[str, Reader], classes: int | None, ignored:
 
 
 def _range(readers: dict[str, Reader]) -> tuple[int, int]:
-    """Return the lowest and the highest token of all samples."""
     lows, highs = zip(*(reader.range_of(targets=False) for reader in readers.values()), strict=True)
     return min(lows), max(highs)
 

@@ -98,7 +98,6 @@ def _recorded_at(path: Path) -> Path | None:
 
 
 def _files_beside(path: Path) -> list[str]:
-    """Return the names of the YAML files in a path's folder."""
     try:
         return sorted(name for name in os.listdir(path.parent) if name.endswith((".yaml", ".yml")))
     except (OSError, ValueError):  # no such folder, or no name that a folder can have

@@ -158,7 +158,6 @@ class Outbox(Stateful):
         return Message(decoded, timestamp, size if all(mask) else self._bytes(mask))
 
     def _bytes(self, mask: Sequence[bool]) -> int:
-        """Return the bytes of the tensors that passed."""
         return 4 * sum(int(part.stop - part.start) for part, passed in zip(self._tensors, mask, strict=True) if passed)
 
     def _reapply(self, client: int, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:

@@ -96,7 +96,6 @@ class Fused(Snapshots):
             self._look_ahead(self._known_to - self.iteration)
 
     def _most_known(self) -> int:
-        """Return the most events that are known ahead."""
         return min(AHEAD, 1 + SAMPLES // self._sampler.batch_size)
 
     def _look_ahead(self, count: int) -> None:

@@ -141,7 +141,6 @@ class Snapshots(Simulation):
         return self._client_work.rate(self.server) if self._own_steps else None
 
     def _make_work(self) -> LocalWork:
-        """Return what computes the clients' pushes."""
         parts, work = self._parts, self._client_work
         self._control = None
         if work.control_variates:
@@ -303,7 +302,6 @@ class Snapshots(Simulation):
         return room
 
     def _tasks(self, schedule: Schedule) -> Tasks:
-        """Return the tasks of B arrivals."""
         return Tasks.of(self._sampler, self._steps, self._sent(schedule), schedule.client, schedule.number)
 
     def _sent(self, schedule: Schedule) -> Integers:

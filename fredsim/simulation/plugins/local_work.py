@@ -335,7 +335,6 @@ class LocalWork(Stateful):
         return self._step(*slot, grad, 0, self._size, *coefficients)
 
     def _push(self, b: int, slot: Sequence[Array], start: Array, tasks: Tasks, rate: np.float32) -> Array:
-        """Return what a client pushes after its steps."""
         theta, form, client = slot[0], self._work.form, int(tasks.clients[b])
         for name in self._kept:
             self._kept[name].page_out(client)
