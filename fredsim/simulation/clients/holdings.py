@@ -11,6 +11,7 @@ these versions, stage by stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +27,15 @@ from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 __all__ = ["Holdings"]
 
 
+@dataclass(slots=True, eq=False)
 class Version:
     """The parameters (P,) of one timestamp, and how many references clients have to them."""
 
-    __slots__ = ("copy", "holders", "params", "shared", "timestamp")
-
-    def __init__(self, params: Array, timestamp: int, shared: bool) -> None:
-        self.params = params
-        self.timestamp = timestamp
-        self.shared = shared
-        self.holders = 0
-        #: What `Holdings.copy` returned of it, if that is shared, too.
-        self.copy: NDArray[np.float32] | None = None
+    params: Array
+    timestamp: int
+    shared: bool
+    holders: int = 0
+    copy: NDArray[np.float32] | None = None  # what `Holdings.copy` returned of it, if that is shared, too
 
 
 #: What a client holds that is not at work.
