@@ -12,14 +12,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
-from fredsim.data.kept import kept_of_own
+from fredsim.data.kept import kept_with_data
 from fredsim.data.npy_datasets import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader, why_beyond
 from fredsim.data.sequences import IGNORED
@@ -82,20 +82,14 @@ def load_own(
     return _load(name, own, key, digest, Given(dict(hyper)), train, validation, ignored, numbers)
 
 
+@dataclass(frozen=True)
 class Given:
     """Keyword arguments, which are all equal: the text beside them in a cache's key tells them apart."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.arguments = arguments
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given)
-
-    def __hash__(self) -> int:
-        return 0
+    arguments: dict[str, Any] = field(compare=False)
 
 
-@kept_of_own(4)
+@kept_with_data(4, reads_own=True)
 def _load(
     name: str,
     own: Any,
