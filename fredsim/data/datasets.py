@@ -42,6 +42,7 @@ __all__ = [
     "MOST_CLASSES",
     "Dataset",
     "Split",
+    "Wanted",
     "check_dataset",
     "data_root",
     "divided",
@@ -191,6 +192,19 @@ class Dataset:
 Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part, the shape of a sample
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """How many rows are to train and to validate on, None for the usual number; and what is known of the targets.
+
+    `ignored` is the one that does not count, None: what the data say; `numbers`: they and the samples are numbers.
+    """
+
+    train: int | None
+    validation: int | None
+    ignored: int | None = None
+    numbers: bool = False
+
+
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of data files: `root`, else FREDSIM_DATA, else a folder in the user's cache folder.
 
@@ -238,8 +252,8 @@ def read_dataset(
     digest = file_digest(name)
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
-    of_arrays = (ignored, numbers) if kind in {"npy", "npz"} else (None, False)
-    return _load(kind, path, digest, train, validation, root, block, *of_arrays)
+    of_arrays = (ignored, numbers) if kind in {"npy", "npz"} else ()
+    return _load(kind, path, digest, root, block, Wanted(train, validation, *of_arrays))
 
 
 @kept_with_data(4)
@@ -352,20 +366,11 @@ def _read(
 
 
 @functools.lru_cache(maxsize=4)
-def _load(
-    kind: str,
-    path: str,
-    digest: str | None,
-    train: int | None,
-    validation: int | None,
-    root: Path,
-    block: int,
-    ignored: int | None,
-    numbers: bool,
-) -> Dataset:
-    part, test, shape = _read(kind, path, digest, root, block, ignored, numbers)  # other numbers of rows share memory
-    total = len(part)
-    train, validation = divided(kind, total, train, validation)
+def _load(kind: str, path: str, digest: str | None, root: Path, block: int, wanted: Wanted) -> Dataset:
+    # Rows are views: other numbers of them share memory.
+    part, test, shape = _read(kind, path, digest, root, block, wanted.ignored, wanted.numbers)
+    ignored, total = wanted.ignored, len(part)
+    train, validation = divided(kind, total, wanted.train, wanted.validation)
     tail = slice(total - validation, total)
     first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
     labels = np.union1d(part.y, test.y) if part.y.dtype.kind == test.y.dtype.kind == "i" else None
