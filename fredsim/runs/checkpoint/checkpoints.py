@@ -172,11 +172,9 @@ class Checkpoints:
             if latest is not None and iteration > latest:
                 continue
             try:
-                checkpoint = self.read(iteration, identity)
+                return self.read(iteration, identity), faults
             except OutputError as error:
                 faults.append(str(error))
-            else:
-                return checkpoint, faults
         return None, faults
 
     def faults(self) -> Iterator[str]:
