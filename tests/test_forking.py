@@ -158,7 +158,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[forking.Server]:
     monkeypatch.setattr(forking, "_servers", [])
     server = forking._server()
     yield server
-    forking._kill_servers()
+    forking._leave_servers(forking.Server.kill)
     server.kill()
 
 
@@ -251,7 +251,7 @@ def test_other_limits_are_other_surroundings(name: str) -> None:
 def test_progress_is_told_now_and_then(seconds: float, told: int) -> None:
     """Not after every stretch of events: a message costs more than some of them."""
     messages: list[tuple[object, ...]] = []
-    relay = Relay(lambda *message: messages.append(message), seconds)
+    relay = Relay(lambda *message: messages.append(message), seconds, lambda _: None)
     for iteration in (1, 2, 3):
         relay.advance(iteration, iteration, 0.5)
     assert messages == [("advance", iteration, iteration, 0.5) for iteration in range(1, told + 1)]

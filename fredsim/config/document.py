@@ -128,7 +128,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     nested = [value for value in data.values() if isinstance(value, (dict, list))]
     if not nested or not _all_apart(nested) or not all(isinstance(key, str) for key in data):
         return _dumped(data)
-    return "".join(_lines(key, _Shown(value)) for key, value in data.items())
+    return "".join(_lines(key, _Shown(repr(value), value)) for key, value in data.items())
 
 
 def _all_apart(values: Iterable[Any]) -> bool:
@@ -145,17 +145,12 @@ def _all_apart(values: Iterable[Any]) -> bool:
     return True
 
 
+@dataclass(frozen=True)
 class _Shown:
     """A value, equal to those that Python writes as this one: unlike 1, 1.0 and True, they are dumped alike."""
 
-    def __init__(self, value: Any) -> None:
-        self.value, self.text = value, repr(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shown) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    text: str
+    value: Any = field(compare=False)
 
 
 def _lines(key: str, shown: _Shown) -> str:

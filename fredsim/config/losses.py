@@ -41,8 +41,8 @@ class AnyLossChoice(HyperParameters):
         return Targets(self.made.targets)
 
     def loss(self, dataset: Dataset) -> AnyLoss:
-        """Return the loss, for data whose targets are fit for it."""
-        raise NotImplementedError
+        """Return the loss, for data whose targets are fit for it; this one is of a class that takes no arguments."""
+        return self.made()  # type: ignore[call-arg]
 
     def problems(self) -> Problems:
         """Return what is wrong with the choice that its keys alone do not say. Raises ConfigError."""
@@ -76,10 +76,6 @@ class MseChoice(AnyLossChoice):
 
     name: Literal["mse"]
 
-    def loss(self, dataset: Dataset) -> MeanSquaredError:
-        """Return the loss."""
-        return MeanSquaredError()
-
 
 class BceChoice(AnyLossChoice):
     """Binary cross-entropy of logits and targets from 0 to 1, of one shape."""
@@ -87,10 +83,6 @@ class BceChoice(AnyLossChoice):
     made = BinaryCrossEntropy
 
     name: Literal["bce"]
-
-    def loss(self, dataset: Dataset) -> BinaryCrossEntropy:
-        """Return the loss."""
-        return BinaryCrossEntropy()
 
 
 class OwnLossChoice(AnyLossChoice, PluginChoice):  # the last says that it may have keys of any name

@@ -42,6 +42,7 @@ __all__ = [
     "MOST_CLASSES",
     "Dataset",
     "Split",
+    "Wanted",
     "check_dataset",
     "data_root",
     "divided",
@@ -191,6 +192,19 @@ class Dataset:
 Parts = tuple[Split, Split, tuple[int, ...]]  # the training part, the test part, the shape of a sample
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """How many rows are to train and to validate on, None for the usual number; and what is known of the targets.
+
+    `ignored` is the one that does not count, None: what the data say; `numbers`: they and the samples are numbers.
+    """
+
+    train: int | None
+    validation: int | None
+    ignored: int | None = None
+    numbers: bool = False
+
+
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of data files: `root`, else FREDSIM_DATA, else a folder in the user's cache folder.
 
@@ -238,9 +252,8 @@ def read_dataset(
     digest = file_digest(name)
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
-    of_files = kind in {"npy", "npz"}
-    of_arrays = (ignored, numbers) if of_files else (None, False)
-    return _load(kind, path, digest, train, validation, root, block, *of_arrays)
+    of_arrays = (ignored, numbers) if kind in {"npy", "npz"} else ()
+    return _load(kind, path, digest, root, block, Wanted(train, validation, *of_arrays))
 
 
 @kept_with_data(4)
@@ -336,28 +349,28 @@ def _read(
     kind: str, path: str, digest: str | None, root: Path, block: int, ignored: int | None, numbers: bool
 ) -> Parts:
     del digest  # only part of the cache's key, so that a file that has changed is read again
-    if kind in {"npy", "npz"}:
-        return DATASETS[kind](root, path, ignored, numbers)
-    return _text(path, block) if kind == "text" else DATASETS[kind](root, path)
+    match kind:
+        case "digits":
+            return _digits()
+        case "mnist":
+            return _mnist(root)
+        case "npy":  # large ones: fredsim.data.npy_datasets
+            return _of_arrays(path, read_arrays_of(open_arrays(path)), ignored, numbers)
+        case "npz":
+            return _of_arrays(path, read_npz(path), ignored, numbers)
+        case "text":
+            return _text(path, block)
+        case "torchvision":
+            return _torchvision(root, path)
+    return _mishchenko()
 
 
 @functools.lru_cache(maxsize=4)
-def _load(
-    kind: str,
-    path: str,
-    digest: str | None,
-    train: int | None,
-    validation: int | None,
-    root: Path,
-    block: int,
-    ignored: int | None,
-    numbers: bool,
-) -> Dataset:
-    part, test, shape = _read(
-        kind, path, digest, root, block, ignored, numbers
-    )  # rows are views: other numbers share memory
-    total = len(part)
-    train, validation = divided(kind, total, train, validation)
+def _load(kind: str, path: str, digest: str | None, root: Path, block: int, wanted: Wanted) -> Dataset:
+    # Rows are views: other numbers of them share memory.
+    part, test, shape = _read(kind, path, digest, root, block, wanted.ignored, wanted.numbers)
+    ignored, total = wanted.ignored, len(part)
+    train, validation = divided(kind, total, wanted.train, wanted.validation)
     tail = slice(total - validation, total)
     first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
     labels = np.union1d(part.y, test.y) if part.y.dtype.kind == test.y.dtype.kind == "i" else None
@@ -390,9 +403,8 @@ DIGITS = Path(__file__).with_name("digits.gz")
 DIGITS_SHA256 = "68aea062d35a127749050fa0e52dca09d6569ac08092c925610e0954e172dde2"
 
 
-def _digits(root: Path, path: str) -> Parts:
+def _digits() -> Parts:
     """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), which come with fredsim; x = value/16."""
-    del root, path
     try:
         content = gzip.decompress(DIGITS.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
@@ -404,9 +416,8 @@ def _digits(root: Path, path: str) -> Parts:
     return Split(x[:1497], y[:1497], divisor=16), Split(x[1497:], y[1497:], divisor=16), (1, 8, 8)
 
 
-def _mnist(root: Path, path: str) -> Parts:
+def _mnist(root: Path) -> Parts:
     """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
-    del path
     arrays = read_mnist(root)
     train, test = (split_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
     return train, test, (1, 28, 28)
@@ -429,23 +440,12 @@ def _torchvision(root: Path, name: str) -> Parts:
 MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
 
 
-def _npz(root: Path, path: str, ignored: int | None, numbers: bool) -> Parts:
-    """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255.
+def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, numbers: bool) -> Parts:
+    """Return the arrays x_train, y_train, x_test, y_test of a user's files; bytes become float32(byte)/255.
 
     If both are integers, and each sample has as many labels as values, both are tokens, and are kept as they are; but
     not if all samples are `numbers`.
     """
-    del root
-    return _of_arrays(path, read_npz(path), ignored, numbers)
-
-
-def _npy(root: Path, path: str, ignored: int | None, numbers: bool) -> Parts:
-    """Return the arrays in a folder of NPY files, as those of an NPZ file; large ones: fredsim.data.npy_datasets."""
-    del root
-    return _of_arrays(path, read_arrays_of(open_arrays(path)), ignored, numbers)
-
-
-def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, numbers: bool) -> Parts:
     given = {name: arrays[name] for name in ("x_test", "y_test")}
     if all(one.ndim and not len(one) for one in given.values()):  # np.array([]) has neither type nor shape of a row
         arrays = arrays | {name: arrays[f"{name[0]}_train"][:0] for name, one in given.items() if one.ndim == 1}
@@ -538,24 +538,13 @@ def _text(path: str, block: int) -> Parts:
     return Split(x[:cut], y[:cut]), Split(x[cut:], y[cut:]), (block,)
 
 
-def _mishchenko(root: Path, path: str) -> Parts:
+def _mishchenko() -> Parts:
     """Return the least squares of Mishchenko et al. 2022, and rows to validate and test that are drawn after them."""
-    del root, path
     x, y = mishchenko_rows()
     return Split(x[:11000], y[:11000]), Split(x[11000:], y[11000:]), ()
 
 
-#: Those that are read; of a text also the length of a row is known.
-DATASETS: dict[str, Callable[..., Parts]] = {
-    "digits": _digits,
-    "mnist": _mnist,
-    "npy": _npy,
-    "npz": _npz,
-    "text": _text,
-    "torchvision": _torchvision,
-    "mishchenko": _mishchenko,
-}
-
+DATASETS = ("digits", "mnist", "npy", "npz", "text", "torchvision", "mishchenko")  # which are read
 DRAWN = ("modular", "glyphs", "least_squares", "quadratic")  # fredsim.data.problems
 
 #: The default numbers of training and validation rows; for other data sets, the last sixth is for validation.

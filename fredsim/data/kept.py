@@ -10,33 +10,27 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["forget_own_data", "kept_of_own", "kept_with_data", "own_data_read_anew"]
+__all__ = ["forget_own_data", "kept_with_data", "own_data_read_anew"]
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 _within: ContextVar[bool] = ContextVar("_within", default=False)  # whether this thread does a command
 
-_of_own: list[functools._lru_cache_wrapper[Any]] = []
-_of_any: list[functools._lru_cache_wrapper[Any]] = []
+_caches: list[tuple[functools._lru_cache_wrapper[Any], bool]] = []  # each with whether it is of what reads own data
 
 
-def kept_of_own(size: int) -> Callable[[Callable[..., Returned]], functools._lru_cache_wrapper[Returned]]:
-    """Keep the last `size` results of a function that reads data by a user's class, until the command ends."""
-    return _keeping(_of_own, size)
-
-
-def kept_with_data(size: int) -> Callable[[Callable[..., Returned]], functools._lru_cache_wrapper[Returned]]:
-    """Keep the last `size` results of a function of a data set; where that is a user's, until the command ends."""
-    return _keeping(_of_any, size)
-
-
-def _keeping(
-    caches: list[functools._lru_cache_wrapper[Any]], size: int
+def kept_with_data(
+    size: int, *, reads_own: bool = False
 ) -> Callable[[Callable[..., Returned]], functools._lru_cache_wrapper[Returned]]:
+    """Keep the last `size` results of a function of a data set; where that is a user's, until the command ends.
+
+    `reads_own`: the function itself reads data by a user's class.
+    """
+
     def keeping(function: Callable[..., Returned]) -> functools._lru_cache_wrapper[Returned]:
         cache = functools.lru_cache(size)(function)
-        caches.append(cache)
+        _caches.append((cache, reads_own))
         return cache
 
     return keeping
@@ -62,6 +56,6 @@ def own_data_read_anew(function: Callable[Given, Returned]) -> Callable[Given, R
 
 def forget_own_data() -> None:
     """Forget what was read by users' classes, and what was made of it."""
-    if any(cache.cache_info().currsize for cache in _of_own):
-        for cache in (*_of_own, *_of_any):
+    if any(cache.cache_info().currsize for cache, reads_own in _caches if reads_own):
+        for cache, _ in _caches:
             cache.cache_clear()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, read_dataset, why_no_labels
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, Wanted, divided, read_dataset, why_no_labels
 from fredsim.data.npy import NpyReader, digest_of_folder, is_small, open_arrays
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, OnDemand, Reader
 from fredsim.data.sequences import IGNORED
@@ -43,26 +43,18 @@ def load_folder(
     if is_small(arrays):
         return read_dataset(name, train, validation, root, sha256, ignored=ignored, numbers=numbers)
     states = tuple(file.state for file in arrays.values())
-    return _load(path, digest, states, train, validation, ignored, numbers)
+    return _load(path, digest, states, Wanted(train, validation, ignored, numbers))
 
 
 @functools.lru_cache(maxsize=4)
-def _load(
-    path: str,
-    digest: str | None,
-    states: tuple[tuple[int, int], ...],
-    train: int | None,
-    validation: int | None,
-    ignored: int | None,
-    numbers: bool,
-) -> Dataset:
+def _load(path: str, digest: str | None, states: tuple[tuple[int, int], ...], wanted: Wanted) -> Dataset:
     del states  # only part of the cache's key: files that were written again are opened again
     arrays = open_arrays(path)
     parts = [part for part in ("train", "test") if f"x_{part}" in arrays]
     pairs = {part: (arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}
-    readers: dict[str, Reader] = {part: NpyReader(*pair, numbers=numbers) for part, pair in pairs.items()}
-    rows = divided("npy", readers["train"].count, train, validation)
-    return of_readers(path, readers, rows, f"{digest}", ignored_index=ignored)
+    readers: dict[str, Reader] = {part: NpyReader(*pair, numbers=wanted.numbers) for part, pair in pairs.items()}
+    rows = divided("npy", readers["train"].count, wanted.train, wanted.validation)
+    return of_readers(path, readers, rows, f"{digest}", ignored_index=wanted.ignored)
 
 
 def of_readers(
@@ -138,7 +130,6 @@ def _tokens(path: str, readers: dict[str, Reader], classes: int | None, ignored:
 
 
 def _range(readers: dict[str, Reader]) -> tuple[int, int]:
-    """Return the lowest and the highest token of all samples."""
     lows, highs = zip(*(reader.range_of(targets=False) for reader in readers.values()), strict=True)
     return min(lows), max(highs)
 

@@ -12,14 +12,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
-from fredsim.data.kept import kept_of_own
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Wanted, divided
+from fredsim.data.kept import kept_with_data
 from fredsim.data.npy_datasets import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader, why_beyond
 from fredsim.data.sequences import IGNORED
@@ -79,34 +79,18 @@ def load_own(
         key = json.dumps(hyper, sort_keys=True)
     except TypeError:
         key = repr(hyper)
-    return _load(name, own, key, digest, Given(dict(hyper)), train, validation, ignored, numbers)
+    return _load(name, own, key, digest, Given(dict(hyper)), Wanted(train, validation, ignored, numbers))
 
 
+@dataclass(frozen=True)
 class Given:
     """Keyword arguments, which are all equal: the text beside them in a cache's key tells them apart."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.arguments = arguments
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given)
-
-    def __hash__(self) -> int:
-        return 0
+    arguments: dict[str, Any] = field(compare=False)
 
 
-@kept_of_own(4)
-def _load(
-    name: str,
-    own: Any,
-    key: str,
-    digest: str | None,
-    given: Given,
-    train: int | None,
-    validation: int | None,
-    ignored: int | None,
-    numbers: bool,
-) -> Dataset:
+@kept_with_data(4, reads_own=True)
+def _load(name: str, own: Any, key: str, digest: str | None, given: Given, wanted: Wanted) -> Dataset:
     del digest  # only part of the cache's key
     with _failing(name, "cannot be made", ConfigError), seeded(0):
         if name.startswith("torch:"):
@@ -126,7 +110,7 @@ def _load(
     readers: dict[str, Reader] = {}
     for part in PARTS:
         if count := _length(name, made, part):
-            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files, ignored, numbers=numbers)
+            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files, wanted)
     if "train" not in readers:
         raise DataError(f"{name}: len('train') is 0; training needs one row at least")
     total = sum(4 * reader.count * math.prod(reader.shape) for reader in readers.values())
@@ -135,8 +119,8 @@ def _load(
     classes = _classes(name, made)
     kept = [*files.values()]  # not where they are: a folder may be moved
     identity = json.dumps([name, key, kept, {part: _identity(reader) for part, reader in readers.items()}])
-    rows = _rows(readers, train, validation)
-    found = of_readers(name, readers, rows, identity, None if numbers else classes, ignored)
+    rows = _rows(readers, wanted.train, wanted.validation)
+    found = of_readers(name, readers, rows, identity, None if wanted.numbers else classes, wanted.ignored)
     return replace(found, files=tuple(files.items()))
 
 
@@ -199,9 +183,7 @@ class OwnReader(Reader):
         count: int,
         train: Reader | None,
         files: Mapping[str, str],
-        ignored: int | None,
-        *,
-        numbers: bool = False,
+        wanted: Wanted,
     ) -> None:
         """Try some rows; those of a part after `train` must be like its rows. `files` must stay as they are.
 
@@ -223,14 +205,16 @@ class OwnReader(Reader):
         self.target = y.shape[1:]
         is_bytes, whole = self._given == np.uint8, y.dtype.kind in "iu"
         one_each = whole and self.target == self.shape  # a label for each value, as tokens have
-        tokens = not numbers and self._given.kind in "iu" and (not is_bytes or (one_each and len(self.shape) == 1))
+        tokens = (
+            not wanted.numbers and self._given.kind in "iu" and (not is_bytes or (one_each and len(self.shape) == 1))
+        )
         self.dtype = np.dtype(np.int32 if tokens else np.float32)
         self.divisor = 255 if is_bytes and not tokens else 0
         labels = np.int32 if self.target and tokens else np.int64
-        self.target_dtype = np.dtype(np.float32 if numbers or y.dtype.kind == "f" else labels)
-        self._classes = None if numbers else _classes(name, made)
+        self.target_dtype = np.dtype(np.float32 if wanted.numbers or y.dtype.kind == "f" else labels)
+        self._classes = None if wanted.numbers else _classes(name, made)
         self._tokens = self._classes if one_each else None  # those of which each sample has one are no tokens
-        self._ignored = IGNORED if ignored is None and self.target else ignored
+        self._ignored = IGNORED if wanted.ignored is None and self.target else wanted.ignored
         if train is not None and (train.target != self.target or train.target_dtype != self.target_dtype):
             what = f"{part} rows have targets {self.target_dtype} {self.target}"
             raise DataError(f"{name}: {what}, and train rows {train.target_dtype} {train.target}; they must agree")

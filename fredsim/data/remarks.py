@@ -71,6 +71,5 @@ def about_images(name: str, shape: tuple[int, ...], key: str) -> Iterator[str]:
 
 
 def _listed(labels: Sequence[int]) -> str:
-    """Return labels as text, the first few."""
     named = ", ".join(map(str, labels[:MOST_NAMED]))
     return f"{named} and {len(labels) - MOST_NAMED:,} more" if len(labels) > MOST_NAMED else named

@@ -163,7 +163,8 @@ class ShuffledShardSampler(ShardSampler):
         for code, begin, end in zip(known.tolist(), [0, *ends], ends, strict=False):
             some = together[begin:end]
             places[some] = self._orders[code][places[some]]
-        self._evict()
+        while self._kept_samples > MOST_KEPT and len(self._orders) > 1:  # those that were drawn first go
+            self._kept_samples -= len(self._orders.pop(next(iter(self._orders))))
         return places.reshape(shape)
 
     def _draw(self, codes: Integers, sizes: Integers) -> None:
@@ -188,11 +189,6 @@ class ShuffledShardSampler(ShardSampler):
             order = np.argsort(keys.reshape(-1)[begin : begin + size], kind="stable")
             self._orders[code] = order.astype(np.int32)
             self._kept_samples += size
-
-    def _evict(self) -> None:
-        """Remove the orders that were drawn first, while more than MOST_KEPT samples are kept."""
-        while self._kept_samples > MOST_KEPT and len(self._orders) > 1:
-            self._kept_samples -= len(self._orders.pop(next(iter(self._orders))))
 
 
 SAMPLERS: dict[str, type[Sampler]] = {"sequential": SequentialSampler, "shuffled": ShuffledSampler, "iid": IidSampler}

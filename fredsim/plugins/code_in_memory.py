@@ -40,7 +40,6 @@ class _Walk:
         self._stored: set[str] = set()  # the names that are assigned somewhere
 
     def end(self) -> str:
-        """Return the digest."""
         for name, value in sorted(self._values.items()):
             if name.rpartition(".")[2] not in self._stored:
                 self._say(f"{name} {_text(value)}")
@@ -56,7 +55,6 @@ class _Walk:
         self._digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
 
     def _add(self, name: str, value: Any) -> None:
-        """Add a value of this name."""
         if _is_constant(value):
             self._values[name] = value
         elif isinstance(value, staticmethod | classmethod):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 __all__ = ["Classes", "class_named", "is_built_in"]
@@ -29,7 +28,12 @@ class Classes(Mapping[str, type[T]]):
         if name not in self._names():
             raise KeyError(name)
         if name not in self._found:
-            self._found[name] = self._class_in(import_module(f"{self._package}.{name}"))
+            module = import_module(f"{self._package}.{name}")
+            self._found[name] = None
+            for value in vars(module).values():
+                defined_here = isinstance(value, type) and issubclass(value, self._base)
+                if defined_here and value.__module__ == module.__name__ and vars(value).get("idea"):
+                    self._found[name] = value
         found = self._found[name]
         if found is None:
             raise KeyError(name)
@@ -45,14 +49,6 @@ class Classes(Mapping[str, type[T]]):
         if self._files is None:
             self._files = [file.name for file in pkgutil.iter_modules(import_module(self._package).__path__)]
         return self._files
-
-    def _class_in(self, module: ModuleType) -> type[T] | None:
-        found = None
-        for value in vars(module).values():
-            defined_here = isinstance(value, type) and issubclass(value, self._base)
-            if defined_here and value.__module__ == module.__name__ and vars(value).get("idea"):
-                found = value
-        return found
 
 
 def is_built_in(cls: type) -> bool:

@@ -207,11 +207,6 @@ class Guarded(Stateful):
         """Return a SimulationError that says what is wrong, in which class and stage, and at which event."""
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
-    def _check_number(self, value: Any, what: str) -> None:
-        """Raise SimulationError if the value is not a real number ≥ 0; ∞ is allowed."""
-        if not is_real(value) or isinstance(value, bool | np.bool_) or not value >= 0:
-            raise self.error(what, f"is {said(value)}; it must be a number, 0 at least")
-
     def check_count(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not an integer from 1 to 2⁴⁰."""
         if not is_integer(value) or isinstance(value, bool) or value <= 0:

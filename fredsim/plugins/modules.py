@@ -158,7 +158,8 @@ def note_run(config: str) -> None:
 def check_allowed(module: str, what: str) -> None:
     """Raise ConfigError if a module must not be imported; `what` names it in the experiment."""
     (places,) = _places
-    if not places.closed or module in places.but or _is_part(module):
+    is_part = f"{module}.".startswith(tuple(f"{part}." for part in PARTS))
+    if not places.closed or module in places.but or is_part:
         return
     files = _files_of(module, search_folders())
     where = ", ".join(f"{file} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})" for file in files)
@@ -169,11 +170,6 @@ def check_allowed(module: str, what: str) -> None:
         "run this experiment on this machine, and code could do anything, so it is not run; if you trust it, give "
         f"{option('allow-code', 'True')}"
     )
-
-
-def _is_part(module: object) -> bool:
-    """Return whether a module is fredsim's, and has nothing but parts of experiments."""
-    return f"{module}.".startswith(tuple(f"{part}." for part in PARTS))
 
 
 def _import_module(name: str) -> ModuleType:

@@ -83,13 +83,12 @@ class FigureChoice(HyperParameters):
         """Accept a single key instead of a list."""
         return [keys] if isinstance(keys, str) else keys
 
-    def options(self, title: str = "", command: str = "") -> Options:
-        """Return the options of `plot`; `title` is used if the figure has neither a title of its own nor a style."""
-        same = ("by", "x", "y", "reach", "best", "log", "quartiles", "clients", "style", "where")
+    def options(self, command: str = "") -> Options:
+        """Return the options of `plot`; `command` is what draws the figure."""
+        same = ("by", "x", "y", "reach", "best", "log", "quartiles", "title", "clients", "style", "where")
         return Options(
             **{name: getattr(self, name) for name in same},
             panel=[] if self.panel == ["none"] else self.panel,
-            title=self.title or ("" if self.style else title),
             caption=self.style is None,
             command=command,
             begin=self.from_,

@@ -20,14 +20,13 @@ from fredsim.config.document import (
 from fredsim.config.experiment import Affects, Experiment, Published, config_digest, irrelevant_to
 from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.plain_data import Key, checked
-from fredsim.config.registry import has_clock
 from fredsim.config.resolution import DOCUMENT_KEYS, for_each_run, placed, resolve
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.sweep.outline import each_run, keys_of, override, place_of
 from fredsim.config.sweep.selection import Selection, check_selection, validated
-from fredsim.errors import ConfigError, SimulationError, nearest, shown
+from fredsim.errors import ConfigError, nearest, shown
 from fredsim.plugins.modules import look_as_recorded, look_in
 from fredsim.system.given import given_path
 
@@ -99,7 +98,6 @@ def _recorded_at(path: Path) -> Path | None:
 
 
 def _files_beside(path: Path) -> list[str]:
-    """Return the names of the YAML files in a path's folder."""
     try:
         return sorted(name for name in os.listdir(path.parent) if name.endswith((".yaml", ".yml")))
     except (OSError, ValueError):  # no such folder, or no name that a folder can have
@@ -227,41 +225,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     selection = validated(document, "select", Selection)
     expansion = Expansion(runs, source, selection, figures, document.heading, document.folder)
     if selection is not None:
-        _check_selection(selection, expansion, document)
+        with placed(document.place):
+            check_selection(selection, expansion.axes, [run.experiment for run in runs])
     return expansion
-
-
-def _check_selection(selection: Selection, expansion: Expansion, document: Document) -> None:
-    """Raise ConfigError, with the key's place, if the runs do not have what `select` asks for."""
-    experiments = [run.experiment for run in expansion.runs]
-    with placed(document.place):
-        check_selection(
-            selection,
-            expansion.axes,
-            timed=all(has_clock(experiment.dispatcher.name) for experiment in experiments),
-            normed=all(experiment.evaluation.gradient_norm for experiment in experiments),
-            validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
-            measured_by={experiment.measured_by for experiment in experiments},
-            evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
-            own=_own_columns(experiments, selection.best),
-            larger={larger for one in experiments if (larger := one.larger_is_better(selection.best)) is not None},
-        )
-
-
-def _own_columns(experiments: Sequence[Experiment], wanted: str) -> list[str]:
-    """Return the columns that problems of the user's own add to all runs; [] if some runs have no problem.
-
-    If one cannot be asked, which its run will say, they are those that are `wanted`.
-    """
-    found: list[tuple[str, ...]] = []
-    for experiment in experiments:
-        if experiment.problem is None:
-            return []
-        try:
-            found.append(experiment.problem.columns(experiment.seed))
-        except SimulationError:
-            return [wanted]
-    return [name for name in found[0] if all(name in one for one in found)]
 
 
 def _refuse_alike(

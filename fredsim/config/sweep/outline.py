@@ -39,7 +39,12 @@ def outline_of(document: Document) -> Outline:
     """Return what a recorded sweep varies. Raises ConfigError if the document is malformed."""
     document, per_run, overridden = _opened(document)
     runs = [(data, axes) for data, axes, _ in each_run(document, per_run, overridden)]
-    return Outline(runs, keys_of(document.data.get("cases", [])), _selection_of(document))
+    selection = None
+    if document.data.get("select") is not None:
+        from fredsim.config.sweep.selection import Selection, validated
+
+        selection = validated(document, "select", Selection)
+    return Outline(runs, keys_of(document.data.get("cases", [])), selection)
 
 
 def count_runs(document: Document) -> int:
@@ -66,15 +71,6 @@ def _opened(document: Document) -> tuple[Document, list[tuple[str, Any]], set[Ke
     per_run, overridden = override(document, ())
     refuse_too_many(document, *grid(document), per_run)
     return document, per_run, overridden
-
-
-def _selection_of(document: Document) -> Selection | None:
-    """Return what a sweep selects by. Raises ConfigError."""
-    if document.data.get("select") is None:
-        return None
-    from fredsim.config.sweep.selection import Selection, validated
-
-    return validated(document, "select", Selection)
 
 
 def keys_of(cases: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,16 +11,18 @@ row with at most this validation error; a run that never has such a row counts a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from statistics import mean
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from fredsim.config.document import Document, problems_at
+from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_column
+from fredsim.config.registry import has_clock
 from fredsim.config.sweep.grid import BEST, LOSSES, SECONDS_TO
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, SimulationError, nearest
 from fredsim.hyper import HyperParameters, Printable, explain
 from fredsim.networks.network import MeasuredBy
 
@@ -72,57 +74,49 @@ class Selection(HyperParameters):
         return [self.per] if isinstance(self.per, str) else self.per or []
 
 
-def check_selection(
-    selection: Selection,
-    columns: Sequence[str],
-    *,
-    timed: bool,
-    normed: bool,
-    validated: bool,
-    measured_by: Set[MeasuredBy],
-    evaluations: Sequence[Mapping[str, Any]] = (),
-    own: Collection[str] = (),
-    larger: Set[bool] = frozenset(),
-) -> None:
-    """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
-
-    `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
-    have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs; `evaluations`:
-    the plain `evaluation` of each; `own`: the columns that problems of the user's own add to all runs; `larger`:
-    whether more is better in what `best` names, of all runs.
-    """
-    if selection.best in own:
-        evaluations = ()
-    elif selection.best not in BEST and not (
-        evaluations and all(is_column(selection.best, one) for one in evaluations)
-    ):
+def check_selection(selection: Selection, axes: Sequence[str], runs: Sequence[Experiment]) -> None:
+    """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names."""
+    best, own = selection.best, _own_columns(runs, selection.best)
+    evaluations = [run.evaluation.model_dump() for run in runs]
+    if best not in own and best not in BEST and not all(is_column(best, one) for one in evaluations):
         names = [*(own or BEST), *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
-        hint = nearest(selection.best, names)
-        raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(names)})")
-    if selection.best == SECONDS_TO and not timed:
+        raise ConfigError(f"select.best: is {best!r}{nearest(best, names)} (known: {', '.join(names)})")
+    if best == SECONDS_TO and not all(has_clock(run.dispatcher.name) for run in runs):
         what = "is 'seconds_to', and not every run has a clock"
         raise ConfigError(f"select.best: {what}; give dispatcher: {{name: clock}}, or choose validation_error")
-    if selection.best == "gradient_norm" and not normed:
+    if best == "gradient_norm" and not all(run.evaluation.gradient_norm for run in runs):
         what = "is 'gradient_norm', and not every run measures it"
         raise ConfigError(f"select.best: {what}; give evaluation: {{gradient_norm: true}}")
-    if selection.best not in {"gap", "gradient_norm"} and not selection.best.startswith("test_") and not validated:
-        raise ConfigError(
-            f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
-        )
-    if len(larger) > 1:
-        what = f"is {selection.best!r}, of which more is better in some runs, and less in others"
+    validated = all(getattr(run.data, "validation", None) != 0 for run in runs)
+    if best not in {"gap", "gradient_norm"} and not best.startswith("test_") and not validated:
+        raise ConfigError(f"select.best: is {best!r}, and data.validation is 0; give the data rows to validate")
+    if {True, False} <= {run.larger_is_better(best) for run in runs}:
+        what = f"is {best!r}, of which more is better in some runs, and less in others"
         raise ConfigError(f"select.best: {what}; let all say the same (larger_is_better), or choose another")
-    needed = (
-        None
-        if selection.best in own
-        else {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
-    )
-    if needed and (others := measured_by - {needed}):
+    needed = {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(best)
+    measured_by = {run.measured_by for run in runs}
+    if needed and best not in own and (others := measured_by - {needed}):
         whose = next(text for kind, text in MEASURED_SO.items() if kind in others)
         what = f"which runs of a {whose} have not"
         remedy = ", ".join(own) if own else "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
-        raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
-    _check_axes(selection, columns)
+        raise ConfigError(f"select.best: is {best!r}, {what}; give {remedy}")
+    _check_axes(selection, axes)
+
+
+def _own_columns(runs: Sequence[Experiment], wanted: str) -> list[str]:
+    """Return the columns that problems of the user's own add to all runs; [] if some runs have no problem.
+
+    If one cannot be asked, which its run will say, they are those that are `wanted`.
+    """
+    found: list[tuple[str, ...]] = []
+    for run in runs:
+        if run.problem is None:
+            return []
+        try:
+            found.append(run.problem.columns(run.seed))
+        except SimulationError:
+            return [wanted]
+    return [name for name in found[0] if all(name in one for one in found)]
 
 
 def _check_axes(selection: Selection, columns: Sequence[str]) -> None:
@@ -191,7 +185,7 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
     Those that diverged or failed give none, nor do those that ended with a loss, or this value, that is not finite.
     """
     measured = dict.fromkeys((*LOSSES, column))
-    finite = [run for run in runs if all(_is_finite(run.get(key)) for key in measured)]
+    finite = [run for run in runs if all(math.isfinite(float(run.get(key) or 0)) for key in measured)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
     return len(runs) - len(values), _mean(values) if values else math.inf
 
@@ -199,10 +193,6 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
 def _order(unfinished: int, mean: float, *, larger: bool) -> tuple[int, float]:
     """Return what is the smaller, the better a value is; without a mean it is worse than any that has one."""
     return unfinished, -mean if larger and math.isfinite(mean) else mean
-
-
-def _is_finite(value: Any) -> bool:
-    return value is None or math.isfinite(float(value))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -397,7 +397,10 @@ class _Walk:
         self.met[id(value)] = len(self.met)
         self._alive.append(value)
         try:
-            self._add_parts(value)
+            if not self._add_whole(value):
+                if not isinstance(value, np.memmap):  # whose content is that of its mmap
+                    self._add_attributes(value)  # first: to ask an exception for them changes what it is pickled by
+                self._add_content(value)
         except Exception:  # a user's object may refuse to be looked at
             self.opaque = True
             self._say(f"at {id(value)}")
@@ -427,13 +430,6 @@ class _Walk:
         for value in values:
             self.add(value)
 
-    def _add_parts(self, value: Any) -> None:
-        """Go through what a value is made of."""
-        if not self._add_whole(value):
-            if not isinstance(value, np.memmap):  # whose content is that of its mmap
-                self._add_attributes(value)  # first: to ask an exception for them changes what it is pickled by
-            self._add_content(value)
-
     def _add_whole(self, value: Any) -> bool:
         """Go through a value whose attributes do not count one by one; return whether it is such a value."""
         kind = type(value)
@@ -452,8 +448,10 @@ class _Walk:
                 self._say(f"at {id(value)}")
             case _ if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):
                 self.add(value.py_func)
+            case _ if _is_array_of_library(kind) and kind.__module__.partition(".")[0] == "pandas":
+                self._add_reduced(value)  # its labels, too
             case _ if _is_array_of_library(kind):
-                self._add_array_of_library(value)
+                self._add_array(np.asarray(value.detach().cpu() if hasattr(value, "detach") else value))
             case _:
                 return False
         return True
@@ -555,13 +553,6 @@ class _Walk:
             self._say(name)
             self.add(value)
 
-    def _add_array_of_library(self, value: Any) -> None:
-        """Go through an object of PyTorch's, pandas' or another library's that can be read as an array."""
-        if type(value).__module__.partition(".")[0] == "pandas":  # its labels, too
-            self._add_reduced(value)
-        else:
-            self._add_array(np.asarray(value.detach().cpu() if hasattr(value, "detach") else value))
-
     def _add_reduced(self, value: Any) -> None:
         """Go through what an object of a library in C would be pickled by."""
         reducer = copyreg.dispatch_table.get(type(value))
@@ -571,5 +562,6 @@ class _Walk:
 
 
 def _is_array_of_library(kind: type) -> bool:
+    """Return whether objects of PyTorch, pandas or another library are of this type, and can be read as arrays."""
     owner = next((base for base in kind.__mro__ if "__array__" in vars(base)), None)
     return owner is not None and not is_users(sys.modules.get(owner.__module__))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PackedArray", "as_state", "by_reference", "numeric", "same", "span"]
+__all__ = ["PackedArray", "as_state", "by_reference", "numeric", "of_state", "same", "span"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
@@ -77,3 +77,10 @@ def by_reference() -> Iterator[None]:
 def as_state(array: Any) -> NDArray[Any]:
     """Return an array, which may be on a device, for a state: a C-ordered copy; within `by_reference` no copy."""
     return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")
+
+
+def of_state(values: Any, operations: Any) -> Any:
+    """Return a new array where `operations` compute (fredsim.numerics.operations), with the values (n,) of a state."""
+    array = operations.zeros(len(values))
+    array[...] = values
+    return array

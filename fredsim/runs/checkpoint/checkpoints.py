@@ -172,11 +172,9 @@ class Checkpoints:
             if latest is not None and iteration > latest:
                 continue
             try:
-                checkpoint = self.read(iteration, identity)
+                return self.read(iteration, identity), faults
             except OutputError as error:
                 faults.append(str(error))
-            else:
-                return checkpoint, faults
         return None, faults
 
     def faults(self) -> Iterator[str]:
@@ -200,16 +198,11 @@ class Checkpoints:
             _copy(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:
-        """Remove all checkpoints, because the run has ended."""
+        """Remove all checkpoints that are not kept, and half ones, because the run has ended."""
         if self.folder.is_dir():
-            self._remove_all_but(())
+            self._remove_all_but(self.iterations if self._keep else ())
             with suppress(OSError):  # the folder holds something else, too
                 self.folder.rmdir()
-
-    def remove_halves(self) -> None:
-        """Remove what a killed process, or a lost worker, has left of a checkpoint that it was writing."""
-        if self.folder.is_dir():
-            self._remove_all_but(self.iterations)
 
     @property
     def iterations(self) -> list[int]:

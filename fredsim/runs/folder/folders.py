@@ -169,7 +169,6 @@ def _contents(folder: Path) -> tuple[set[str], list[Path]]:
 
 
 def _all_failed(folder: Path) -> bool:
-    """Return whether every run in runs.csv failed."""
     try:
         return all(row.get("status") == "failed" for row in read_cells(folder / "runs.csv"))
     except OutputError:

@@ -111,8 +111,8 @@ def run_live(
         made, threads = _cluster(workers, dask)
         cluster = opened.enter_context(made)
         theirs = None if root is None or dask is not None else Path(root).absolute()  # None: the worker's own
-        make = partial(_actor, cluster, experiment, threads, delay, theirs)
-        _, work, compresses = worker_of(experiment)
+        _, work, compresses = known = worker_of(experiment)
+        make = partial(_actor, cluster, (*known, threads, delay, search_folders(), theirs))
         samples = experiment.clients.batch_size * work.steps
         pool = opened.enter_context(
             DaskWorkers(cluster, make, monitor.note, stop, basis, samples, compresses=compresses)
@@ -174,16 +174,8 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     return make_simulation(live_parts(parts, dispatcher, Noting()))
 
 
-def _actor(
-    cluster: Cluster,
-    experiment: Experiment,
-    threads: int,
-    delay: float,
-    root: str | os.PathLike[str] | None,
-    address: str,
-) -> Any:
-    """Create a LiveWorker as an actor at the worker `address`; `root` is its folder of data, None its own."""
-    arguments = (*worker_of(experiment), threads, delay, search_folders(), root)
+def _actor(cluster: Cluster, arguments: tuple[object, ...], address: str) -> Any:
+    """Create a LiveWorker with these arguments as an actor at the worker `address`."""
     return cluster.actor(LiveWorker, address, *arguments, seconds=START_SECONDS)
 
 

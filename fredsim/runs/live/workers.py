@@ -253,7 +253,6 @@ class DaskWorkers:
         return thread
 
     def _starting(self) -> bool:
-        """Return whether some worker is still being started."""
         return any(start.is_alive() for start in list(self._start_threads.values()))
 
     def _add(self, address: str) -> None:

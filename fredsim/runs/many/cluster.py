@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pkgutil import resolve_name
@@ -169,12 +170,11 @@ class Cluster:
         begun, now = [], time.monotonic()
         for worker in present:
             asked = self._questions.get(worker)
-            if worker not in self._versions and (asked is None or asked.is_to_be_asked_again(now)):
-                call = Call(partial(self._ask, worker))
-                self._questions[worker] = Question(asked.first if asked else now, now, call)
-                begun.append(call)
-        for call in begun:
-            call.wait(max(0.0, now + seconds - time.monotonic()))
+            failed = asked is not None and asked.call.done() and now - asked.last > ASK_SECONDS  # some time ago
+            if worker not in self._versions and (asked is None or failed):
+                begun.append(in_thread(partial(self._ask, worker)))
+                self._questions[worker] = Question(asked.first if asked else now, now, begun[-1])
+        wait(begun, max(0.0, now + seconds - time.monotonic()))
         known = [worker for worker in present if worker in self._versions]  # in which an answer may arrive meanwhile
         self._questions = {worker: self._questions[worker] for worker in present if worker not in known}
         return known
@@ -214,31 +214,18 @@ class Cluster:
         )
 
 
-class Call:
-    """A call that may take long or hang, in a thread of its own."""
+def in_thread(function: Callable[[], Any]) -> Future[Any]:
+    """Call a function that may take long or hang, in a thread that nobody has to wait for."""
+    call: Future[Any] = Future()
 
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function, self._value = function, None
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._value = self._function()
+            call.set_result(function())
         except Exception as error:  # of any type, as `result` raises it
-            self._error = error
+            call.set_exception(error)
 
-    def wait(self, seconds: float = 0.0) -> bool:
-        """Return whether the call has ended, within these seconds."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def result(self) -> Any:
-        """Return what a call that has ended returned, or raise what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._value
+    threading.Thread(target=run, daemon=True).start()
+    return call
 
 
 @dataclass(frozen=True)
@@ -247,11 +234,7 @@ class Question:
 
     first: float
     last: float
-    call: Call
-
-    def is_to_be_asked_again(self, now: float) -> bool:
-        """Return whether the answer was an error, some time ago."""
-        return self.call.wait() and now - self.last > ASK_SECONDS
+    call: Future[Any]
 
 
 @dataclass
@@ -272,7 +255,7 @@ class Assignment:
     """Why it could not."""
     given_up: bool = False
     """Whether no further checkpoints are written, because a part of one is missing or wrong."""
-    answer: Call | None = None
+    answer: Future[Any] | None = None
     """What fetches the run's files from the worker, when the run has ended."""
 
     def close_queue(self, *, lost: bool = False) -> None:
@@ -286,8 +269,8 @@ class Assignment:
     def fetched(self) -> bool:
         """Return whether the answer is here; begin to fetch it, which takes long if files are large."""
         if self.answer is None:
-            self.answer = Call(self.future.result)
-        return self.answer.wait(ANSWER_SECONDS)
+            self.answer = in_thread(self.future.result)
+        return bool(wait([self.answer], ANSWER_SECONDS).done)
 
 
 class Assignments:
@@ -405,14 +388,11 @@ class Assignments:
                 if name == "metrics.csv":  # the first of the growing files; from 0 on if the run began anew
                     remove_earlier(task.folder, GROWING if begin else None)
                 if name != "config.yaml":
-                    self._note_progress(task, write_chunk(task.folder, chunk, keep=task.policy.keep))
+                    reached = write_chunk(task.folder, chunk, keep=task.policy.keep)
+                    if reached is not None and reached > self._reached.get(task.number, -1):
+                        self._reached[task.number] = reached
+                        del self._losses[task.number]  # the workers that were lost before it do not count
                 run.chunks.popleft()
-
-    def _note_progress(self, task: Task, reached: int | None) -> None:
-        """Note the iteration of a checkpoint that has come: with a later one, the workers lost before do not count."""
-        if reached is not None and reached > self._reached.get(task.number, -1):
-            self._reached[task.number] = reached
-            del self._losses[task.number]
 
     def _collect(self, worker: str, run: Assignment) -> None:
         """Write the files of a run that has ended, or report why it failed."""
@@ -518,9 +498,5 @@ def write_run(task: Task, files: Mapping[str, bytes]) -> None:
             remove_earlier(task.folder, files.keys() - {"summary.json"})
             for name in sorted(files, key="summary.json".__eq__):
                 write_atomic(task.folder / name, files[name])
-            checkpoints = Checkpoints(task.folder)
-            if task.policy.keep:
-                checkpoints.remove_halves()
-            else:
-                checkpoints.clear()
+            Checkpoints(task.folder, keep=task.policy.keep).clear()
         note_code(task.folder / "config.yaml", [task.experiment])

@@ -159,21 +159,15 @@ def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.
     If data or files are gone or damaged, which is no matter of remarks, there are none.
     """
     with suppress(FredsimError, OSError, MemoryError):
-        for text in _about_results(expansion, loaded, root):
-            warn(text)
-
-
-def _about_results(
-    expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None
-) -> Iterator[str]:
-    ended = [loaded] if isinstance(loaded, Result) else list(loaded)
-    pairs = _finished(expansion, ended)
-    at_chance = [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
-    # Of a choice among hyper-parameters, some are meant to fail.
-    if at_chance and (expansion.selection is None or len(at_chance) == len(ended)):
-        yield _chance_text(at_chance, of=len(ended))
-    for result, experiment in pairs:
-        yield from _about_staleness(result, experiment)
+        ended = [loaded] if isinstance(loaded, Result) else list(loaded)
+        pairs = _finished(expansion, ended)
+        at_chance = [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
+        # Of a choice among hyper-parameters, some are meant to fail.
+        if at_chance and (expansion.selection is None or len(at_chance) == len(ended)):
+            warn(_chance_text(at_chance, of=len(ended)))
+        for result, experiment in pairs:
+            for text in _about_staleness(result, experiment):
+                warn(text)
 
 
 def _finished(expansion: Expansion, results: Sequence[Result]) -> list[tuple[Result, Experiment]]:

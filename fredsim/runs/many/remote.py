@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,18 +26,6 @@ __all__ = ["run_on_worker"]
 ONE_RUN = threading.Lock()  # sweeps may share a worker, but not two runs at once: PyTorch's settings are per process
 SEND_SECONDS = 60  # a chunk of a checkpoint that is not taken from the queue within this time is given up
 ADVANCE_SECONDS = 0.5  # the shortest time between two messages about a run's progress
-
-
-class CheckpointRelay(Relay):
-    """An observer that sends callbacks to the machine of the sweep, and each checkpoint with its growing files."""
-
-    def __init__(self, send: Callable[..., None], send_checkpoint: Callable[[int], None]) -> None:
-        super().__init__(send, ADVANCE_SECONDS)
-        self._send_checkpoint = send_checkpoint
-
-    def checkpoint(self, iteration: int) -> None:
-        """Send the checkpoint at this iteration."""
-        self._send_checkpoint(iteration)
 
 
 def run_on_worker(
@@ -75,6 +63,6 @@ def run_on_worker(
         forget_own_data()
         write_resume_files(folder, resume_files)
         here = replace(task, folder=folder, root=None)  # None: this machine's own data folder
-        observer = CheckpointRelay(send_callback, CheckpointSender(folder, send_chunk, resume_files))
+        observer = Relay(send_callback, ADVANCE_SECONDS, CheckpointSender(folder, send_chunk, resume_files))
         failure = here.do(observer, cancelled, worker.state.nthreads)
         return failure or {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

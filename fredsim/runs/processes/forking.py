@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 from fredsim.errors import SimulationError
@@ -80,7 +81,7 @@ def _server() -> Server:
     """Return the server that waits; a new one if it has died, or was started in another environment."""
     _retired[:] = [server for server in _retired if not server.has_ended()]
     for server in list(_servers):
-        if server.is_usable():
+        if not server.has_ended() and server.surroundings == _surroundings():
             return server
         server.retire()
         with suppress(ValueError):  # another thread has done so
@@ -104,17 +105,13 @@ class Server:
 
     def __init__(self) -> None:
         """Start it in a session of its own, so that a Ctrl-C at the terminal does not reach it."""
-        self._surroundings = _surroundings()
+        self.surroundings = _surroundings()
         self._requests, its = socket.socketpair()
         with its:
             command, its_input = [sys.executable, "-c", PROGRAM, *sys.path], its.fileno()
             self._process = subprocess.Popen(
                 command, stdin=its_input, stdout=subprocess.DEVNULL, start_new_session=True
             )
-
-    def is_usable(self) -> bool:
-        """Return whether it lives, and would be no other if it were started now."""
-        return not self.has_ended() and self._surroundings == _surroundings()
 
     def has_ended(self) -> bool:
         """Return whether the process has ended."""
@@ -155,21 +152,15 @@ class Server:
         self._process.wait()
 
 
-@atexit.register
-def _kill_servers() -> None:
+def _leave_servers(leave: Callable[[Server], None]) -> None:
     for servers in (_servers, _retired):
         while servers:
-            servers.pop().kill()
+            leave(servers.pop())
 
 
-def _forget_servers() -> None:
-    for servers in (_servers, _retired):
-        while servers:
-            servers.pop().retire()
-
-
-if FORKS:
-    os.register_at_fork(after_in_child=_forget_servers)  # a process that a user forks from this one needs its own
+atexit.register(_leave_servers, Server.kill)
+if FORKS:  # a process that a user forks from this one needs its own
+    os.register_at_fork(after_in_child=partial(_leave_servers, Server.retire))
 
 
 class Forked(Process):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
@@ -141,7 +140,9 @@ def end_here(experiment: Experiment) -> None:
 @contextmanager
 def surroundings_kept() -> Iterator[None]:
     """Leave what later processes begin with as it was: the environment, sys.path, the current folder, the umask."""
-    environment, path, umask = dict(os.environ), list(sys.path), _umask()
+    environment, path = dict(os.environ), list(sys.path)
+    umask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(umask)
     try:
         with folder_kept():
             yield
@@ -151,12 +152,6 @@ def surroundings_kept() -> Iterator[None]:
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
-
-
-def _umask() -> int:
-    found = os.umask(0o077)  # it can only be read by setting it
-    os.umask(found)
-    return found
 
 
 def do_apart(
@@ -175,22 +170,17 @@ def do_apart(
     try:
         process.send(Placed(task))
         watching.start()
-        while (message := _next_message(process)) is not None and message[0] != "done":
+        while True:
+            try:
+                name, *arguments = process.receive()
+            except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
+                return ended_early(process.close(), task.own)
+            if name == "done":
+                failure: Exception | None = arguments[0]
+                return failure
             with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
-                getattr(observer, message[0])(*message[1:])
-        if message is None:
-            return ended_early(process.close(), task.own)
-        failure: Exception | None = message[1]
-        return failure
+                getattr(observer, name)(*arguments)
     finally:
         ended.set()
         process.kill()
         process.close()
-
-
-def _next_message(process: Process) -> Any:
-    """Return the next message of a process, None if it has ended."""
-    try:
-        return process.receive()
-    except (EOFError, OSError, pickle.UnpicklingError):
-        return None

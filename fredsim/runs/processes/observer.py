@@ -7,11 +7,11 @@ fredsim.runs.processes.worker has one that relays callbacks to another process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from fredsim.simulation.record.recorder import Row
 
-__all__ = ["Monitor", "Observer", "passing_end"]
+__all__ = ["Monitor", "Observer", "PassingEnd"]
 
 
 class Observer:
@@ -45,24 +45,19 @@ class Observer:
         """Report that the run has ended, and that all its files are written; `ending`: how, for people."""
 
 
-class _PassingEnd:
-    """Passes all callbacks on, and keeps the summary of the run that has ended."""
+class PassingEnd:
+    """Passes all callbacks on, and keeps the summary of the run when it has ended."""
 
-    def __init__(self, observer: Observer, ended: dict[str, Any]) -> None:
-        self._observer, self._ended = observer, ended
+    def __init__(self, observer: Observer) -> None:
+        self._observer, self.summary = observer, dict[str, Any]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._observer, name)
 
     def end(self, label: str, summary: Mapping[str, Any], ending: str) -> None:
-        self._ended.update(summary)
+        """Keep the summary."""
+        self.summary.update(summary)
         self._observer.end(label, summary, ending)
-
-
-def passing_end(observer: Observer) -> tuple[Observer, dict[str, Any]]:
-    """Return an observer that passes all callbacks on to this one, and a dict that gets the summary at the end."""
-    ended: dict[str, Any] = {}
-    return cast(Observer, _PassingEnd(observer, ended)), ended
 
 
 class Monitor:

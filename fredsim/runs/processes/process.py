@@ -119,19 +119,12 @@ def ended_early(code: int, own: Iterable[str] = ()) -> SimulationError:
     """
     what = f"the process of the run ended with exit code {code}"
     if code < 0:
-        name = _name_of(-code)
+        name = next((one.name for one in signal.Signals if one == -code), f"signal {-code}")  # or a real-time signal
         why = "compiled code has crashed" if name in CRASHES else "somebody has killed it"
         why = "killed, as the system does where memory runs out" if name == "SIGKILL" else why
         what += f" ({name}: {why})"
     files = [f"{name} ({file})" if (file := _file_of(name)) else name for name in sorted(own)]
     return SimulationError(f"{what}; it was running code of yours: {', '.join(files)}" if files else what)
-
-
-def _name_of(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _file_of(name: str) -> str:

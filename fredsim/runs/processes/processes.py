@@ -139,7 +139,6 @@ class Processes:
     # happen from Python 3.14 on, nobody ever gives the lock back.
 
     def _ask_to_stop(self) -> None:
-        """Ask the runs under way to stop soon."""
         self._compiled.set()
         for process in list(self._processes):
             process.stop()

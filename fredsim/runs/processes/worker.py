@@ -42,13 +42,20 @@ def for_one_task() -> bool:
 class Relay(Observer):
     """Passes the callbacks of a run on to an observer in another process."""
 
-    def __init__(self, send: Callable[..., None], seconds: float) -> None:
-        """`send` sends a callback's name and arguments; `advance` is sent at most once in `seconds` seconds."""
-        self._send = send
+    def __init__(self, send: Callable[..., None], seconds: float, checkpoint: Callable[[int], None]) -> None:
+        """`send` sends a callback's name and arguments; `advance` is sent at most once in `seconds` seconds.
+
+        `checkpoint` sends the checkpoint at an iteration, or that there is one.
+        """
+        self._send, self._checkpoint = send, checkpoint
         self._seconds = seconds
         self._last_sent = 0.0
         for name in ("compiling", "begin", "row", "note", "memory", "end"):
             setattr(self, name, partial(send, name))
+
+    def checkpoint(self, iteration: int) -> None:
+        """Pass it on."""
+        self._checkpoint(iteration)
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
         """Pass the progress on, unless the last message about it is too recent."""
@@ -160,8 +167,7 @@ def serve(incoming: IO[bytes], outgoing: IO[bytes], *first: Placed) -> None:
         except (BrokenPipeError, ConnectionResetError):  # the parent is gone
             end_process(1)
 
-    relay = Relay(send, ADVANCE_SECONDS)
-    setattr(relay, "checkpoint", partial(send, "checkpoint"))  # noqa: B010  a Relay's other methods are set likewise
+    relay = Relay(send, ADVANCE_SECONDS, partial(send, "checkpoint"))
     with exits_raise():
         while True:
             send("done", tasks.get().do(relay, stop.is_set))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from safetensors.numpy import save
@@ -41,7 +41,7 @@ from fredsim.runs.processes.isolation import (
     note_run,
     surroundings_kept,
 )
-from fredsim.runs.processes.observer import Observer, passing_end
+from fredsim.runs.processes.observer import Observer, PassingEnd
 from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import ANYTHING, Prepared, Wanted, prepare
@@ -75,7 +75,8 @@ def execute(
     has the summary of this run, whoever writes into the folder after it. Raises ConfigError, DataError, OutputError,
     SimulationError.
     """
-    observer, summary = passing_end(observer or Observer())
+    ended = PassingEnd(observer or Observer())
+    observer = cast(Observer, ended)
     if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
@@ -87,7 +88,7 @@ def execute(
             end_here(experiment)
     elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
-    return Result(folder, summary=summary)
+    return Result(folder, summary=ended.summary)
 
 
 def load_early(experiment: Experiment, root: str | os.PathLike[str] | None, *, jobs: int) -> None:
@@ -258,36 +259,26 @@ def _write_end(
     folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder, summary: dict[str, Any],
     *, keep: bool,
 ) -> None:  # fmt: skip
-    """Write what a run leaves at its end, summary.json last. Raises OutputError."""
-    with write_errors(folder):
-        _write(folder, prepared, engine, outcome, recorder)
-        _write_summary(folder, summary, keep=keep)
-
-
-def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
-    """Write the final parameters, staleness.csv and, if the experiment asks for it, clients.csv. Raises OSError."""
+    """Write what a run leaves at its end; with summary.json, the last file, it has ended. Raises OutputError."""
     split = prepared.model.layout.split
     # An average of finite parameters may be NaN, of which processors and devices give different bits.
     params = np.where(np.isnan(outcome.params), np.float32(np.nan), outcome.params)
-    write_atomic(folder / "params.safetensors", save(split(params)))
-    (folder / "params_raw.safetensors").unlink(missing_ok=True)
-    if outcome.raw_params is not None:
-        write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
-    for name, content in prepared.model.saved().items():
-        write_atomic(folder / name, content)
-    write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
-    if recorder.by_client is not None:
-        rows = len(prepared.dataset.train)
-        text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
-        write_atomic(folder / "clients.csv", text)
-
-
-def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
-    """Write summary.json, the last file: then the run has ended, and needs no checkpoints any more. Raises OSError."""
-    summary["files"] = file_digests(folder)
-    write_atomic(folder / "summary.json", summary_text(summary))
-    if summary["status"] != "interrupted" and not keep:
-        Checkpoints(folder).clear()
+    with write_errors(folder):
+        write_atomic(folder / "params.safetensors", save(split(params)))
+        (folder / "params_raw.safetensors").unlink(missing_ok=True)
+        if outcome.raw_params is not None:
+            write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
+        for name, content in prepared.model.saved().items():
+            write_atomic(folder / name, content)
+        write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
+        if recorder.by_client is not None:
+            rows = len(prepared.dataset.train)
+            text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
+            write_atomic(folder / "clients.csv", text)
+        summary["files"] = file_digests(folder)
+        write_atomic(folder / "summary.json", summary_text(summary))
+        if summary["status"] != "interrupted":
+            Checkpoints(folder, keep=keep).clear()
 
 
 def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dict[str, Any]:

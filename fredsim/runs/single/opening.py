@@ -12,7 +12,6 @@ import numpy as np
 from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.objectives import blocks_of
 from fredsim.config.choices import Backend
-from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
@@ -83,7 +82,8 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
     """
     note_opened(experiment)
-    steps, size = most_steps(experiment.clients.local_steps), experiment.clients.batch_size
+    given, size = experiment.clients.local_steps, experiment.clients.batch_size
+    steps = given if isinstance(given, int) else getattr(given, "fastest", 1)  # others are known on the clock alone
     with placed(place):
         if experiment.events:
             need_pyarrow("events is true: events.parquet")
@@ -94,8 +94,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
             check_dispatcher(experiment, make_dispatcher(experiment))
-        check_clock_of_steps(experiment)
-        check_statistics(experiment)
+        check_clients(experiment)
 
 
 @folder_kept()  # which a user's class may change when it is made
@@ -172,19 +171,6 @@ def _expected_events(
     return expected_events(length, dispatcher)
 
 
-def most_steps(steps: int | StepsBySpeed | StepsInSeconds) -> int:
-    """Return the most local steps of a task, 1 if that is known only on the clock."""
-    return steps if isinstance(steps, int) else getattr(steps, "fastest", 1)
-
-
-def check_clock_of_steps(experiment: Experiment) -> None:
-    """Raise ConfigError if local steps differ by the clients' speed, and there is no clock that knows it."""
-    steps, name = experiment.clients.local_steps, experiment.dispatcher.name
-    if not isinstance(steps, int) and name != "clock":
-        what = f"the dispatcher {name} does not know how long gradients take"
-        raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
-
-
 def check_dispatcher(experiment: Experiment, dispatcher: GuardedDispatcher) -> None:
     """Raise ConfigError if a dispatcher's clients cannot be pipelines."""
     if experiment.stages is not None and dispatcher.may_give_up:
@@ -198,8 +184,12 @@ def check_dispatcher(experiment: Experiment, dispatcher: GuardedDispatcher) -> N
         raise ConfigError(f"probe is given, and clients.current is true; {what}: leave one of them out")
 
 
-def check_statistics(experiment: Experiment) -> None:
-    """Raise ConfigError if samples are computed alone, and the model keeps statistics of whole minibatches."""
+def check_clients(experiment: Experiment) -> None:
+    """Raise ConfigError if steps need a clock that is not there, or samples alone statistics of minibatches."""
+    steps, name = experiment.clients.local_steps, experiment.dispatcher.name
+    if not isinstance(steps, int) and name != "clock":
+        what = f"the dispatcher {name} does not know how long gradients take"
+        raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
     model, limit = experiment.model, experiment.clients.clip_each_sample
     if model.keeps_statistics and limit is not None:
         what = f"clients.clip_each_sample is {limit:g}; each sample is then computed alone"

@@ -356,6 +356,9 @@ class Run:
         recorder = self._make_recorder(self._engine.problem)
         how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
         log = EventLog(self._events, clients, **how) if experiment.events else None
+        probe, wanted = None, experiment.probe
+        if wanted is not None:
+            probe = Probe(wanted.every, self._probe, prepared.model.layout.slices if wanted.per_tensor else None)
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -381,7 +384,7 @@ class Run:
             progress=self._progress,
             stop=self._stop,
             stop_at=self._stop_at,
-            probe=self._make_probe(),
+            probe=probe,
             log=log,
             goal=None if experiment.until is None else self._goal(*experiment.until.goal),
             outside=self._outside(),
@@ -392,13 +395,6 @@ class Run:
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
-
-    def _make_probe(self) -> Probe | None:
-        """Return the probe, which writes rows to probe.csv, if the experiment has one."""
-        choice = self._prepared.experiment.probe
-        if choice is None:
-            return None
-        return Probe(choice.every, self._probe, self._prepared.model.layout.slices if choice.per_tensor else None)
 
     def _goal(self, column: str, value: float) -> Goal:
         """Return the run's goal. Raises ConfigError if a problem of the user's own has no such column."""
@@ -428,15 +424,12 @@ class Run:
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""
         network, metrics = self._prepared.model, self._metrics_of_outputs
-        functions = [*network.functions, *(metrics.functions if metrics else ()), *self._stateless()]
-        return Outside(functions, network.kept) if functions else None
-
-    def _stateless(self) -> list[Any]:
-        """Return the user's problem, augmentation, and schedules of fredsim's classes: they have no state to save."""
         plain = self._prepared.experiment.plain()
         of_rates = (plain.get("server"), (plain.get("clients") or {}).get("optimizer"))
         rates = [part for part in of_rates if part and ":" not in part["name"]]  # which may have others inside
-        return named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
+        stateless = named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
+        functions = [*network.functions, *(metrics.functions if metrics else ()), *stateless]
+        return Outside(functions, network.kept) if functions else None
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""

@@ -116,16 +116,15 @@ def _side_by_side(
     Return None if nothing differs, or if the checkpoints themselves already differ.
     """
     with ExitStack() as opened, np.errstate(all="ignore"):
-        left, right = (
+        (a, left), (b, right) = (
             opened.enter_context(_rerun(result, start, root, run_observer))
             for result, start, run_observer in zip((one, other), starts, (observer, Observer()), strict=True)
         )
-        a, b = left.simulation, right.simulation
         while a.iteration != b.iteration:
-            next((left if a.iteration < b.iteration else right).events)
+            next(left if a.iteration < b.iteration else right)
         if not same(*(np.asarray(run.server.params) for run in (a, b))):
             return "the parameters differ before the first event" if None in starts else None
-        for ours, theirs in zip_longest(left.events, right.events, fillvalue="ends"):
+        for ours, theirs in zip_longest(left, right, fillvalue="ends"):
             if ours == theirs == "diverges":
                 return None
             at = f"iteration {max(a.iteration, b.iteration) - 1}"
@@ -140,14 +139,6 @@ def _side_by_side(
     return None
 
 
-@dataclass
-class Rerun:
-    """A recorded run that is run again: its simulation, and its events, with "diverges" after them if it does."""
-
-    simulation: Simulation
-    events: Iterator[EventDetails | str]
-
-
 def _events(simulations: Iterator[Simulation], last: LastEvent) -> Iterator[EventDetails | str]:
     try:
         for _ in simulations:
@@ -157,8 +148,13 @@ def _events(simulations: Iterator[Simulation], last: LastEvent) -> Iterator[Even
 
 
 @contextmanager
-def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Rerun]:
-    """Give a recorded run that is run again, from checkpoint `start` (None: from the beginning)."""
+def _rerun(
+    result: Result, start: int | None, root: Root, observer: Observer
+) -> Iterator[tuple[Simulation, Iterator[EventDetails | str]]]:
+    """Run a recorded run again, from checkpoint `start` (None: from the beginning); give its simulation and its events.
+
+    "diverges" comes after these if it does.
+    """
     experiment, last = recorded_experiment(result), LastEvent()
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
     with ExitStack() as opened:
@@ -180,14 +176,14 @@ def _rerun(result: Result, start: int | None, root: Root, observer: Observer) ->
             checkpoint = Checkpoints(scratch).read(start)
         simulations = run.events(checkpoint)
         opened.callback(simulations.close)
-        yield Rerun(next(simulations), _events(simulations, last))
+        yield next(simulations), _events(simulations, last)
 
 
 @contextmanager
 def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]]:
     """Give the events of a recorded run, which is run again event by event."""
-    with _rerun(result, None, root, Observer()) as rerun:
-        yield (event for event in rerun.events if isinstance(event, EventDetails))
+    with _rerun(result, None, root, Observer()) as (_, events):
+        yield (event for event in events if isinstance(event, EventDetails))
 
 
 def _last_checkpoint(result: Result, before: int, root: Root) -> int | None:

@@ -24,7 +24,6 @@ from fredsim.config.resolution import LENGTHS
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.state.state_arrays import same
-from fredsim.plugins.state.states import State
 from fredsim.plugins.user_code import code_changes
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.folder.results import Result
@@ -275,17 +274,11 @@ def _between_checkpoints(what: str, recorded: tuple[Checkpoint, Path], now: tupl
                 for one, folder in (recorded, now)
             ]
             return f"{what}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
-    differing = first_unequal(recorded[0].state, now[0].state)
-    return f"{what}: the state's {differing} differs" if differing else None
-
-
-def first_unequal(one: State, other: State) -> str:
-    """Return the name of the first value that differs between two states, byte for byte; "" if none does."""
-    for name in sorted({*one, *other}):
-        ours, theirs = one.get(name), other.get(name)
-        if not same(ours, theirs):
-            return name
-    return ""
+    ours, theirs = recorded[0].state, now[0].state
+    for name in sorted({*ours, *theirs}):
+        if not same(ours.get(name), theirs.get(name)):
+            return f"{what}: the state's {name} differs"
+    return None
 
 
 def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:

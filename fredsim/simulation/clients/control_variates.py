@@ -18,7 +18,7 @@ import numpy as np
 
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.state_arrays import as_state, of_state
 from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
@@ -78,13 +78,9 @@ class ControlVariates(Stateful):
 
     def put_state(self, state: State) -> None:
         """Restore a state."""
-        self._mean = self._array(state["mean"])
-        versions = {name: self._array(values) for name, values in part_of(state, "version").items()}
+        self._mean = of_state(state["mean"], self._operations)
+        versions = {name: of_state(values, self._operations) for name, values in part_of(state, "version").items()}
         self._held = {int(client): versions[str(number)] for client, number in state["held"].tolist()}
         self._own.put_state(part_of(state, "own"))
-        self._under_way = {int(c): self._array(values) for c, values in part_of(state, "under_way").items()}
-
-    def _array(self, values: Any) -> Array:
-        array = self._operations.zeros(len(values))
-        array[...] = values
-        return array
+        under_way = part_of(state, "under_way")
+        self._under_way = {int(client): of_state(values, self._operations) for client, values in under_way.items()}

@@ -11,6 +11,7 @@ these versions, stage by stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +27,15 @@ from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 __all__ = ["Holdings"]
 
 
+@dataclass(slots=True, eq=False)
 class Version:
     """The parameters (P,) of one timestamp, and how many references clients have to them."""
 
-    __slots__ = ("copy", "holders", "params", "shared", "timestamp")
-
-    def __init__(self, params: Array, timestamp: int, shared: bool) -> None:
-        self.params = params
-        self.timestamp = timestamp
-        self.shared = shared
-        self.holders = 0
-        #: What `Holdings.copy` returned of it, if that is shared, too.
-        self.copy: NDArray[np.float32] | None = None
+    params: Array
+    timestamp: int
+    shared: bool
+    holders: int = 0
+    copy: NDArray[np.float32] | None = None  # what `Holdings.copy` returned of it, if that is shared, too
 
 
 #: What a client holds that is not at work.
@@ -101,7 +99,10 @@ class Holdings(Stateful):
     def compute_pushes(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
         if self._current is not None:
-            return self._work([self._fresh_copy(self._current())] * len(clients), tasks, ())
+            if self._fresh is None:
+                self._fresh = self._pool.take()
+            self._operations.duplicate(self._current(), self._fresh)
+            return self._work([self._fresh] * len(clients), tasks, ())
         held, backward = [self.params(client) for client in clients], None
         if self._pipeline is not None and self._pipeline.plan.two_vectors:
             backward = [self.backward_params(client) for client in clients]
@@ -155,12 +156,6 @@ class Holdings(Stateful):
         """Note that a client goes on with what it holds now."""
         if self._pipeline is not None and self._past and self._past[0][client] is not NOTHING:
             self._pipeline.began(client, self._under_way[client].params, self._past[0][client].params)
-
-    def _fresh_copy(self, params: Array) -> Array:
-        if self._fresh is None:
-            self._fresh = self._pool.take()
-        self._operations.duplicate(params, self._fresh)
-        return self._fresh
 
     def rate(self, client: int) -> float:
         """Return the learning rate of the client's own steps in the task under way; 0 if it takes no such steps."""

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.state.state_arrays import as_state
+from fredsim.plugins.state.state_arrays import as_state, of_state
 from fredsim.plugins.state.states import State, Stateful, part_of
 
 __all__ = ["Message", "Outbox", "PendingPush"]
@@ -116,24 +117,16 @@ class Outbox(Stateful):
     def put_state(self, state: State) -> None:
         """Restore a state."""
         super().put_state(state)
-        self._unsent = {
-            client: (self._array(total), counts, oldest) for client, (total, counts, oldest) in self._unsent.items()
-        }
-        self._sent = {client: (self._array(push), timestamps) for client, (push, timestamps) in self._sent.items()}
-        self._before = {
-            client: before and (self._array(before[0]), before[1]) for client, before in self._before.items()
-        }
+        array = partial(of_state, operations=self._operations)
+        self._unsent = {c: (array(total), counts, oldest) for c, (total, counts, oldest) in self._unsent.items()}
+        self._sent = {client: (array(push), timestamps) for client, (push, timestamps) in self._sent.items()}
+        self._before = {client: one and (array(one[0]), one[1]) for client, one in self._before.items()}
         self.under_way = {}
         for client in {int(name.partition(".")[0]) for name in part_of(state, "under_way")}:
             one = part_of(state, f"under_way.{client}")
             timestamp, size = one["of"].tolist() if "of" in one else (0, 0)
-            message = Message(self._array(one["sent"]), timestamp, size) if "of" in one else None
-            self.under_way[client] = PendingPush(message, self._array(one["push"]), one["losses"].copy())
-
-    def _array(self, values: Array) -> Array:
-        array = self._operations.zeros(len(values))
-        array[...] = values
-        return array
+            message = Message(array(one["sent"]), timestamp, size) if "of" in one else None
+            self.under_way[client] = PendingPush(message, array(one["push"]), one["losses"].copy())
 
     def offer(
         self, client: int, push: Array, timestamp: int, passes: bool | Sequence[bool], compress: Compress
@@ -165,7 +158,6 @@ class Outbox(Stateful):
         return Message(decoded, timestamp, size if all(mask) else self._bytes(mask))
 
     def _bytes(self, mask: Sequence[bool]) -> int:
-        """Return the bytes of the tensors that passed."""
         return 4 * sum(int(part.stop - part.start) for part, passed in zip(self._tensors, mask, strict=True) if passed)
 
     def _reapply(self, client: int, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import cast, overload
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,7 @@ class Copies(Sequence[Array | None]):
     def __len__(self) -> int:
         return len(self._may_pass)
 
-    @overload
-    def __getitem__(self, at: int) -> Array | None: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Array | None]: ...
-    def __getitem__(self, at: int | slice) -> Array | Sequence[Array | None] | None:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
+    def __getitem__(self, at: int) -> Array | None:  # type: ignore[override]  # nobody asks for slices
         if not self._may_pass[at]:
             return None
         if at not in self._taken:
@@ -102,7 +96,6 @@ class Fused(Snapshots):
             self._look_ahead(self._known_to - self.iteration)
 
     def _most_known(self) -> int:
-        """Return the most events that are known ahead."""
         return min(AHEAD, 1 + SAMPLES // self._sampler.batch_size)
 
     def _look_ahead(self, count: int) -> None:

@@ -98,7 +98,6 @@ class Scheduled(Simulation):
         return self._stretches.shares()
 
     def _record(self) -> None:
-        """Bring the server's own arrays up to date, then record a row."""
         self._stretches.update_server()
         super()._record()
 

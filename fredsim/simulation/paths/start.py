@@ -34,9 +34,7 @@ def make_simulation(parts: Parts) -> Simulation:
     parts.protocol.start(context)
     server.start(parts.params, context, parts.recorder)
     contract, protocol = server.contract, parts.protocol
-    if (
-        not contract.built_in
-    ):  # a user's `init` may have changed the initial parameters: clients begin from the server's
+    if not contract.built_in:  # whose `init` may have changed the initial parameters: clients begin from the server's
         parts.params[...] = np.asarray(server.params)
     check(protocol, contract)
     reacts = _configure_clock(parts)

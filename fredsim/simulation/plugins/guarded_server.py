@@ -19,7 +19,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.given_arrays import check_written
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import said
-from fredsim.plugins.guarded import Guarded, is_integer
+from fredsim.plugins.guarded import Guarded, is_integer, is_real
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.plugins.contract import SIGNATURES, ServerMethods, complete, read_contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import checked_array
@@ -151,7 +151,9 @@ class GuardedServer(Guarded):
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.error("rate", what)
         rate = self.guard("rate", lambda: self._inner.rate())
-        self._check_number(rate, "the learning rate that rate returns")
+        if not is_real(rate) or isinstance(rate, bool | np.bool_) or not rate >= 0:  # ∞ is allowed
+            what = f"is {said(rate)}; it must be a number, 0 at least"
+            raise self.error("the learning rate that rate returns", what)
         try:
             return float(rate)
         except OverflowError:  # of an integer of hundreds of digits

@@ -25,6 +25,7 @@ from fredsim.numerics.oracle import norm, tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 from fredsim.optimizers import Optimizer
+from fredsim.plugins.state.state_arrays import of_state
 from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
@@ -334,7 +335,6 @@ class LocalWork(Stateful):
         return self._step(*slot, grad, 0, self._size, *coefficients)
 
     def _push(self, b: int, slot: Sequence[Array], start: Array, tasks: Tasks, rate: np.float32) -> Array:
-        """Return what a client pushes after its steps."""
         theta, form, client = slot[0], self._work.form, int(tasks.clients[b])
         for name in self._kept:
             self._kept[name].page_out(client)
@@ -362,11 +362,7 @@ class LocalWork(Stateful):
 
     def _given(self, array: Array) -> Array:
         """Return an array (P,) where the backend computes."""
-        if self._engine.device_name is None:
-            return array
-        room = self._operations.zeros(len(array))
-        room[...] = array
-        return room
+        return array if self._engine.device_name is None else cast(Array, of_state(array, self._operations))
 
     def take_state(self) -> State:
         """Return what clients keep from task to task."""

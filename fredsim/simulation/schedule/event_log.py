@@ -116,11 +116,6 @@ class EventLog(Stateful):
             if self._count == self._sink.wanted:
                 self.flush()
 
-    def add_each(self, schedule: Schedule, iteration: int, found: Sequence[tuple[int, ...]]) -> None:
-        """Add events, given for each a tuple of its timestamp, its staleness and its `copies`, as in `add`."""
-        timestamp, staleness, *copies = np.array(found, np.int64).T
-        self.add(schedule, iteration, timestamp, staleness, copies=copies)
-
     def _times(self, schedule: Schedule) -> tuple[Integers, ...]:
         """Return, for each event, when its task began and was done, and when the server received and finished it."""
         time, clients = schedule.time, schedule.client
