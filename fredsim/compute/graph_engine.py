@@ -82,23 +82,14 @@ class Evaluation:
     def samples_changed(self) -> None:
         """Note that the samples of the data set have been written anew, in place."""
 
-    def _no_executor(self, *arguments: Any) -> Any:
-        raise NotImplementedError(self.why_whole)
-
-    fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
-
-    def gradients_at_two(
-        self, forward: Sequence[Any], backward: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None
-    ) -> tuple[Any, Array]:
-        """Return gradients whose forward and backward passes have different parameters; see Engine."""
+    def _lacking(self, *arguments: Any) -> Any:
         raise NotImplementedError
+
+    # An engine says which of these it has; see Engine.
+    fused_executor = hand_executor = gradient_executor = queue_executor = gradients_at_two = outputs = _lacking
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
-        raise NotImplementedError
-
-    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
-        """Yield the outputs for a part of the data set in blocks; see Engine."""
         raise NotImplementedError
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
