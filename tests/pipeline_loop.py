@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.elementary import pow64
-from fredsim.numerics.oracle import backward, forward, softmax_cross_entropy, tree_sum
+from fredsim.numerics.oracle import softmax_cross_entropy, tree_sum
+from tests.dense_networks import backward, forward
 
 Array = NDArray[np.float32]
 Layer = tuple[Array, Array]

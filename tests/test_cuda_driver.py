@@ -150,7 +150,7 @@ def test_memory_of_which_the_host_has_less() -> None:
     from fredsim.cuda.array import DeviceArray
     from fredsim.cuda.driver import Allocated
 
-    memory = Allocated(2**45, (driver.CUresult.CUDA_SUCCESS, 4096), MemoryError(), lambda: None)
+    memory = Allocated(2**45, (driver.CUresult.CUDA_SUCCESS, 4096), MemoryError(), lambda: None, lambda _: None)
     array = DeviceArray(memory, memory.shadow.view(np.float32).reshape(-1, 2**20))
     assert array[3:5, 7:].address == 4096 + 4 * (3 * 2**20 + 7)
     assert array[-1, -1].address == 4096 + 2**45 - 4

@@ -8,10 +8,10 @@ import pytest
 
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.networks.mlp import Mlp
-from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.simulation.paths.backends import make_engine
+from tests.dense_networks import gradient
 
 Simulate = Callable[..., Result]
 SPLITS = [(1, 128), (2, 64), (4, 32), (8, 16), (32, 4), (128, 1)]
@@ -191,7 +191,7 @@ def test_the_oracle_alone_repeats_asgd(simulate: Simulate) -> None:
     held = [weights, weights]
     for iteration in range(10):
         rows = slice(iteration * 5, iteration * 5 + 5)
-        grads, _ = oracle.gradient(held[iteration % 2], data.train.x[rows], data.train.y[rows])
+        grads, _ = gradient(held[iteration % 2], data.train.x[rows], data.train.y[rows])
         lr = np.float32(0.1)
         weights = [(w - lr * gw, b - lr * gb) for (w, b), (gw, gb) in zip(weights, grads, strict=True)]
         held[iteration % 2] = weights

@@ -1,4 +1,4 @@
-"""Networks as graphs: the bits of dense networks by the oracle, errors that meet, shared tensors, what does not fit."""
+"""Networks as graphs: the bits of dense networks written out, errors that meet, shared tensors, what does not fit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.streams import Streams
+from tests.dense_networks import forward, gradient
 
 F = np.float32
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_a_dense_network_has_the_bits_of_the_oracle(number: int) -> None:
+def test_a_dense_network_has_the_bits_of_one_written_out(number: int) -> None:
     rng = np.random.default_rng(number)
     sizes, mu = tuple(rng.integers(1, 40, rng.integers(2, 5)).tolist()), int(rng.integers(1, 140))
     sizes = (*sizes[:-1], max(2, sizes[-1]))
@@ -34,12 +35,12 @@ def test_a_dense_network_has_the_bits_of_the_oracle(number: int) -> None:
     x, y = np.maximum(rng.normal(size=(mu, sizes[0])), 0).astype(F), rng.integers(0, sizes[-1], mu)
     views = list(model.layout.split(params).values())
     weights = list(zip(views[::2], views[1::2], strict=True))
-    layers, losses = oracle.gradient(weights, x, y)
+    layers, losses = gradient(weights, x, y)
     grad, own_losses = model.graph.gradient(params, x, y)
     assert own_losses.tobytes() == losses.tobytes()
     assert grad.tobytes() == b"".join(part.tobytes() for layer in layers for part in layer)
     output = model.graph.forward(params, x).output
-    assert output.tobytes() == oracle.forward(weights, x).logits.tobytes()
+    assert output.tobytes() == forward(weights, x).logits.tobytes()
     best = oracle.softmax_cross_entropy(output, y)[2]
     wrong = model.graph.loss.wrong(output, y)
     assert wrong is not None
@@ -67,7 +68,7 @@ def test_rows_that_are_evaluated_in_blocks_are_those_of_the_whole() -> None:
     split = Split(rng.normal(size=(count, 5)).astype(F), rng.integers(0, 3, count))
     engine = GraphEngine(model.graph, Dataset(split, split, Split(split.x[:0], split.y[:0]), 3))
     views = list(model.layout.split(params).values())
-    logits = oracle.forward(list(zip(views[::2], views[1::2], strict=True)), split.x).logits
+    logits = forward(list(zip(views[::2], views[1::2], strict=True)), split.x).logits
     expected, _, best = oracle.softmax_cross_entropy(logits, split.y)
     losses, wrong = engine.outcomes(params, "train")
     assert losses.tobytes() == expected.tobytes()

@@ -11,8 +11,9 @@ import fredsim
 from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.errors import OutputError
-from fredsim.numerics.oracle import forward, softmax_cross_entropy
+from fredsim.numerics.oracle import softmax_cross_entropy
 from fredsim.runs.folder.results import Result
+from tests.dense_networks import forward
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.networks.mlp import Mlp
-from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import plot
+from tests import dense_networks
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -60,7 +60,7 @@ def test_what_it_measures(simulate: Simulate) -> None:
     def gradient(params: Any, samples: slice) -> Any:
         views = model.layout.split(params)
         weights = [(views[f"W{i}"], views[f"b{i}"]) for i in (1, 2)]
-        layers, _ = oracle.gradient(weights, data.train.x[samples], data.train.y[samples])
+        layers, _ = dense_networks.gradient(weights, data.train.x[samples], data.train.y[samples])
         return np.concatenate([part.reshape(-1) for layer in layers for part in layer])
 
     theta = model.initial(Streams(0))

@@ -265,9 +265,6 @@ class FusedExecutor(Protocol):
 class QueueExecutor(Protocol):
     """Processes events of the path `queued`: clients hold parameters in numbered places."""
 
-    def warm_up(self) -> None:
-        """Compile now, so that this is not counted in the run's time."""
-
     def take_places(self) -> State:
         """Return what clients hold."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.statistics import follow
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
@@ -21,13 +21,17 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnOperations", "means"]
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnEngine", "OnOperations", "means"]
 
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
 
 
 class NumpyBackendOperations(NumpyOperations):
     """NumPy's operations, and storage for what clients hold."""
+
+    threads = 1
+    device_name: str | None = None
+    seconds = float("nan")
 
     def pool(self, size: int, limits: Limits) -> Pool:
         """Return a pool of arrays (size,) for what clients hold."""
@@ -78,23 +82,14 @@ class Evaluation:
     def samples_changed(self) -> None:
         """Note that the samples of the data set have been written anew, in place."""
 
-    def _no_executor(self, *arguments: Any) -> Any:
-        raise NotImplementedError(self.why_whole)
-
-    fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
-
-    def gradients_at_two(
-        self, forward: Sequence[Any], backward: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None
-    ) -> tuple[Any, Array]:
-        """Return gradients whose forward and backward passes have different parameters; see Engine."""
+    def _lacking(self, *arguments: Any) -> Any:
         raise NotImplementedError
+
+    # An engine says which of these it has; see Engine.
+    fused_executor = hand_executor = gradient_executor = queue_executor = gradients_at_two = outputs = _lacking
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
-        raise NotImplementedError
-
-    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
-        """Yield the outputs for a part of the data set in blocks; see Engine."""
         raise NotImplementedError
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
@@ -123,6 +118,20 @@ class OnOperations(Evaluation):
         self._operations.close()
 
 
+class OnEngine:
+    """An engine that has another one compute; for anything that it does not do itself, it is that engine."""
+
+    queues = False
+    _engine: Engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
+        """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
+        return means(*self.outcomes(params, part))
+
+
 class OfGraph(Evaluation):
     """An engine of a graph, whose batch norms may keep running statistics, by which it is evaluated."""
 
@@ -143,8 +152,8 @@ class OfGraph(Evaluation):
             return params
         return np.concatenate([params, *(one.reshape(-1) for one in self.statistics.served())])
 
-    def _outcomes_of_outputs(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
-        """Return what `outcomes` does, from the outputs and the definition of the loss."""
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for rows, output in self.outputs(params, part):
@@ -158,10 +167,7 @@ class OfGraph(Evaluation):
 class GraphEngine(OfGraph, NumpyBackendOperations):
     """Computes gradients and evaluates by the operators' definitions (fredsim.numerics.ops); see Engine."""
 
-    threads = 1
     two_vectors = True
-    device_name: str | None = None
-    seconds = float("nan")
 
     def __init__(self, graph: Graph, dataset: Dataset) -> None:
         self._graph, self._dataset = graph, dataset
@@ -192,10 +198,6 @@ class GraphEngine(OfGraph, NumpyBackendOperations):
         """Return rows of a split in the shape that the graph takes."""
         x: NDArray[Any] = split.x[rows]
         return x.reshape(len(x), *self._graph.sample)
-
-    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
-        """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
-        return self._outcomes_of_outputs(params, part)
 
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
         """Yield the outputs for a part of the data set in blocks; see Engine."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
-from fredsim.compute.graph_engine import means
+from fredsim.compute.graph_engine import OnEngine
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
@@ -21,20 +21,16 @@ from fredsim.numerics.ops.draws import Keys
 __all__ = ["PartlyTrained"]
 
 
-class PartlyTrained:
-    """Gives another engine all tensors, and returns the gradients of some; for anything else, it is that engine."""
+class PartlyTrained(OnEngine):
+    """Gives another engine all tensors, and returns the gradients of some."""
 
     why_whole = "some tensors are not trained"
-    queues = False
 
     def __init__(self, engine: Engine, graph: Graph, values: Array) -> None:
         """`values`, float32 (P,), are those of all tensors at the beginning; those of graph.frozen stay."""
         self._engine, self._graph, self._values = engine, graph, values
         self._whole: list[Array] = []  # room for what a client holds, with the tensors that stay
         self._grads = np.empty((0, graph.trained.size), np.float32)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def _filled(self, number: int, params: Array) -> Array:
         """Return all tensors, float32 (P,), in room number `number`."""
@@ -74,7 +70,3 @@ class PartlyTrained:
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Yield the network's outputs for a part of the data set in blocks; see Engine."""
         return self._engine.outputs(self._filled(0, params), part)
-
-    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
-        return means(*self.outcomes(params, part))

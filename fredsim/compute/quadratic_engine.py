@@ -42,10 +42,6 @@ class QuadraticEvaluation(Evaluation):
 class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
     """Computes gradients of a quadratic and evaluates by fredsim.numerics.squares; see Engine."""
 
-    threads = 1
-    device_name: str | None = None
-    seconds = float("nan")
-
     def __init__(self, dataset: Quadratic) -> None:
         self._dataset, self._streams = dataset, Streams(dataset.seed)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
-from fredsim.compute.graph_engine import BLOCK, means
+from fredsim.compute.graph_engine import BLOCK, OnEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
@@ -69,11 +69,10 @@ class Window(Dataset):
         return name
 
 
-class Staged:
-    """Gives another engine the samples of minibatches; for anything else, it is that engine: see `Engine`."""
+class Staged(OnEngine):
+    """Gives another engine the samples of minibatches; see `Engine`."""
 
     why_whole = "training samples are read, or changed at random, when they are needed"
-    queues = False
 
     def __init__(self, make: Callable[[Dataset], Engine], dataset: Dataset, mu: int, rows: int | None) -> None:
         """Make the engine: `make` returns one for minibatches of µ samples of a data set.
@@ -85,9 +84,6 @@ class Staged:
         self._most = max(1, min(MOST_MINIBATCHES, MOST_BYTES // max(1, mu * row)))
         self._window = Window.of(dataset, mu, self._most, rows)
         self._engine = make(self._window)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Choose as the engine does; but where that changes no bit, no more minibatches than there is room for."""
@@ -177,7 +173,3 @@ class Staged:
         if native and len(begins) > 1 and count - begins[-1] == 1:  # may be too few: the engine takes it alone or not
             del begins[-1]
         return (slice(begin, end) for begin, end in pairwise([*begins, count]))
-
-    def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
-        """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
-        return means(*self.outcomes(params, part))

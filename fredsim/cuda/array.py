@@ -19,7 +19,7 @@ from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import launch
 from fredsim.cuda.machines import machine
 
-__all__ = ["DeviceArray", "empty", "upload"]
+__all__ = ["DeviceArray", "empty", "strides_of", "upload"]
 
 #: NumPy's functions in the order of the kernel's operations (sources/arrays.cu), whose first is COPY and last WHERE.
 OPERATIONS: list[Any] = [
@@ -221,7 +221,7 @@ def _compute(operation: int, given: Sequence[Any], out: DeviceArray) -> None:
     if not out.size:
         return
     shape, strides = out.shape, out.strides
-    nothing, one_by_one = (0,) * len(shape), _plain(shape)
+    nothing, one_by_one = (0,) * len(shape), strides_of(shape)
     operands = [_operand(x, shape) for x in given]
     operands += [Operand(0, nothing, 0.0, False, None)] * (OPERANDS - len(operands))
     if strides == one_by_one and all(x.strides in (one_by_one, nothing) for x in operands):
@@ -255,7 +255,7 @@ def _operand(x: Any, shape: tuple[int, ...]) -> Operand:
     return Operand(x.address, tuple(stride // view.itemsize for stride in view.strides), 0.0, x.dtype == np.bool_, x)
 
 
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of an array of this shape whose elements lie one behind the other."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 

@@ -7,13 +7,12 @@ but this user can have written them, and if they are what was written.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from fredsim.jit.cache import cache_folder, is_private
+from fredsim.jit.cache import cache_folder, checksum, is_private, write_private
 
 __all__ = ["Kept"]
 
@@ -42,8 +41,8 @@ class Kept:
         data = compile_text()
         if usable:
             with suppress(OSError):
-                _write(path, data)
-                _write(_checksum_of(path), _checksum(path.name, data))
+                write_private(path, data)
+                write_private(_checksum_of(path), checksum(path.name, data).hex().encode())
                 return path
         own = tempfile.TemporaryDirectory(prefix="fredsim-")
         self._own.append(own)
@@ -57,27 +56,10 @@ def _whole(path: Path) -> bool:
     try:
         if not is_private(path):
             return False
-        return _checksum_of(path).read_bytes() == _checksum(path.name, path.read_bytes())
+        return _checksum_of(path).read_bytes() == checksum(path.name, path.read_bytes()).hex().encode()
     except OSError:
         return False
 
 
 def _checksum_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
-
-
-def _checksum(name: str, data: bytes) -> bytes:
-    return hashlib.sha256(name.encode() + b"\n" + data).hexdigest().encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file, for this user alone: it is there as a whole, or not at all."""
-    handle, part = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise

@@ -36,51 +36,35 @@ ADDRESSES = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), (2**46,), (1,
 class Allocated:
     """Memory that the driver has allocated, until nobody has it any longer."""
 
-    def __init__(self, size: int, found: tuple[Any, Any], lack: MemoryError, use: Callable[[], None]) -> None:
+    def __init__(
+        self, size: int, found: tuple[Any, Any], lack: MemoryError, use: Callable[[], None], free: Callable[[int], None]
+    ) -> None:
         """Take the code and the pointer that the driver has `found`; `lack` is raised if there is no room.
 
         `use` makes the device's context a thread's: the last one that has the memory may be any, as where garbage is
-        collected.
+        collected. `free` frees what is at an address.
         """
         code, pointer = found
         if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise lack
         _check(code)
-        self.address, self._use = int(pointer), use
+        self.address, self._use, self._free = int(pointer), use, free
         self.shadow = ADDRESSES[:size]
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
             with suppress(Exception):  # at the end of the process the driver may be gone
                 self._use()
-                self._free()
-
-    def _free(self) -> None:
-        raise NotImplementedError
+                self._free(self.address)
 
 
-class DeviceMemory(Allocated):
-    """Memory of the device; it is freed in order with the kernels that were queued before."""
-
-    def __init__(self, size: int, use: Callable[[], None]) -> None:
-        lack = DeviceMemoryError(f"the device has no room for {size:,} bytes more")
-        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), lack, use)
-
-    def _free(self) -> None:
-        cuda.cuMemFreeAsync(self.address, STREAM)
+def _free_on_device(address: int) -> None:
+    cuda.cuMemFreeAsync(address, STREAM)  # in order with the kernels that were queued before
 
 
-class PinnedMemory(Allocated):
-    """Memory of the host, locked in place, at whose address kernels find it, too."""
-
-    def __init__(self, size: int, use: Callable[[], None]) -> None:
-        flags = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
-        lack = MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
-        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lack, use)
-
-    def _free(self) -> None:
-        _check(*cuda.cuStreamSynchronize(STREAM))  # kernels that were queued may still use it
-        cuda.cuMemFreeHost(self.address)
+def _free_on_host(address: int) -> None:
+    _check(*cuda.cuStreamSynchronize(STREAM))  # kernels that were queued may still use it
+    cuda.cuMemFreeHost(address)
 
 
 class Driver:
@@ -173,7 +157,9 @@ class Driver:
     def allocate(self, size: int) -> Memory:
         """Return memory of the device."""
         self.use()
-        return DeviceMemory(max(1, size), self.use)
+        size = max(1, size)
+        lack = DeviceMemoryError(f"the device has no room for {size:,} bytes more")
+        return Allocated(size, cuda.cuMemAllocAsync(size, STREAM), lack, self.use, _free_on_device)
 
     def room(self) -> int:
         """Return how many bytes can be allocated now: what nobody has, and what this process has freed and kept."""
@@ -188,9 +174,11 @@ class Driver:
         return int(free) + kept - used
 
     def allocate_on_host(self, size: int) -> Memory:
-        """Return memory of the host, locked in place."""
+        """Return memory of the host, locked in place, at whose address kernels find it, too."""
         self.use()
-        return PinnedMemory(max(1, size), self.use)
+        size, flags = max(1, size), cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
+        lack = MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
+        return Allocated(size, cuda.cuMemHostAlloc(size, flags), lack, self.use, _free_on_host)
 
     def copy(self, source: int, target: int, size: int) -> None:
         """Copy between two addresses, of the device or of memory of the host that it uses."""

@@ -25,7 +25,7 @@ from fredsim.cuda.layers import (
 )
 from fredsim.cuda.machines import EMULATED, machine
 from fredsim.cuda.operations import CudaOperations
-from fredsim.cuda.queue import CudaQueueExecutor
+from fredsim.cuda.queue import CudaQueueExecutor, Queueing
 from fredsim.cuda.samples import Uploads
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
@@ -34,7 +34,7 @@ from fredsim.numerics.distributions import Draw
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaEngine"]
+__all__ = ["CudaEngine", "QueuedEngine"]
 
 Array = NDArray[np.float32]
 
@@ -48,24 +48,41 @@ MOST_GRADIENTS = 2**31
 APART = 32
 
 
-class CudaEngine(Evaluation, CudaOperations):
-    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see Engine."""
+class QueuedEngine(Evaluation, CudaOperations):
+    """What engines have in common whose events are launched from arrays: minibatches of µ samples, P parameters."""
 
-    threads = 1
-    seconds = float("nan")
     why_whole = ""
     queues = True
-    draws = False
     window_bytes = 256 * 2**20
 
-    def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
+    def __init__(self, dataset: Dataset, mu: int, size: int, draw: Draw) -> None:
+        """`size` is P."""
         super().__init__(draw)
-        self.device_name: str | None = machine().name
-        self._sizes, self.mu, self._dataset = model.sizes, mu, dataset
-        self._size = model.layout.size
+        self._dataset, self.mu, self._size = dataset, mu, size
         #: How far gradients are apart, in elements.
-        self.stride = -(-self._size // APART) * APART
+        self.stride = -(-size // APART) * APART
         self._uploads, self._batches = Uploads(), 0
+
+    def samples_changed(self) -> None:
+        """Upload samples again when they are needed."""
+        self._uploads.forget()
+
+    def queue_executor(
+        self: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool
+    ) -> CudaQueueExecutor:
+        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
+        del pool  # places are one block of the device's memory
+        return CudaQueueExecutor(self, rule, params, arrays, places)
+
+
+class CudaEngine(QueuedEngine):
+    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see Engine."""
+
+    draws = False
+
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
+        super().__init__(dataset, mu, model.layout.size, draw)
+        self._sizes = model.sizes
         self._of_window = self._of_evaluation = 0  # the bytes that they take, the most so far
         self.allocate(1)
         if not EMULATED:  # compile now, so that this is not counted in the run's time
@@ -161,10 +178,6 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return how many minibatches are computed at once; see Engine."""
         return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
 
-    def samples_changed(self) -> None:
-        """Upload samples again when they are needed."""
-        self._uploads.forget()
-
     def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:
         """Return a split's inputs and labels on the device."""
         return self._uploads.of(split, np.float32, np.int32)
@@ -200,13 +213,6 @@ class CudaEngine(Evaluation, CudaOperations):
         for some, launches, _, _, z in self._blocks(params, getattr(self._dataset, part)):
             launches.run()
             yield some, np.asarray(z)
-
-    def queue_executor(
-        self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool
-    ) -> CudaQueueExecutor:
-        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
-        del pool  # places are one block of the device's memory
-        return CudaQueueExecutor(self, rule, params, arrays, places)
 
 
 def _bytes(*arrays: DeviceArray) -> int:

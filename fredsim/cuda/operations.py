@@ -72,9 +72,13 @@ class CudaTernary:
 class CudaOperations:
     """Operations on whole arrays and rules, on the device; arrays on the host are copied to it and back."""
 
+    threads = 1
+    seconds = float("nan")
+
     def __init__(self, draw: Draw = distributions.draw) -> None:
         """Set up the device; `draw` draws from distributions, on the host, where the few draws are used."""
         self.draw = draw
+        self.device_name: str | None = machine().name
         self._kernels = machine().load(unit_of("sums"))
         self.ternary: Ternary = CudaTernary(self)
         self._flag, self._no_target = upload(np.zeros(1, np.int32)), upload(np.zeros(1, np.int64))

@@ -95,26 +95,19 @@ class PlacesExecutor:
         """Allocate places, and copy θ to the first of them; see Places."""
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
-        self._places = Places(places, params.size, stride, spill=spill)
-        self._places.begin(params)
-
-    def warm_up(self) -> None:
-        """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
+        self.places = Places(places, params.size, stride, spill=spill)
+        self.places.begin(params)
 
     def take_places(self) -> State:
         """Return what is in all places, a copy (places, P)."""
-        return {"places": self._places.take()}
+        return {"places": self.places.take()}
 
     def put_places(self, state: State) -> None:
         """Restore what is in all places."""
-        self._places.put(state["places"])
+        self.places.put(state["places"])
 
     def update_server(self) -> None:
         """Do nothing: θ and the state are the server's own arrays."""
-
-    def addresses(self, places: Integers) -> Integers:
-        """Return the addresses of places; 0 for a negative one."""
-        return self._places.addresses(places)
 
 
 class CudaQueueExecutor(PlacesExecutor):
@@ -166,8 +159,7 @@ def process(stretch: Stretch, engine: Queueing | None = None) -> Processed:
     """
     executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
     engine, n, mu = engine or executor.engine, len(stretch.held), rows.shape[1]
-    sources = upload(executor.addresses(stretch.held), np.int64)
-    targets = upload(executor.addresses(stretch.kept), np.int64)
+    sources, targets = (upload(executor.places.addresses(of), np.int64) for of in (stretch.held, stretch.kept))
     samples, losses = upload(rows, np.int32), empty(rows.shape)
     numbers = upload_coefficients(stretch.coefficients, n)
     diverged_at = upload([n], np.int32)
@@ -258,7 +250,7 @@ class WindowsExecutor(PlacesExecutor):
     ) -> Processed:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         engine, n = self._engine, len(held)
-        sources, targets = self.addresses(held), upload(self.addresses(kept), np.int64)
+        sources, targets = self.places.addresses(held), upload(self.places.addresses(kept), np.int64)
         samples, losses = upload(rows, np.int64), empty(rows.shape)
         numbers, diverged_at = upload_coefficients(coefficients, n), upload([n], np.int32)
         begin, end = np.array(windows, np.int64).reshape(-1, 2).T

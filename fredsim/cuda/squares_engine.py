@@ -79,12 +79,8 @@ class CudaLeastSquares(CudaEngine):
 class CudaQuadratic(QuadraticEvaluation, CudaOperations):
     """Computes many gradients in one launch; noise and values are computed on the host."""
 
-    threads = 1
-    seconds = float("nan")
-
     def __init__(self, dataset: Quadratic, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)
-        self.device_name: str | None = machine().name
         self._dataset, self._streams = dataset, Streams(dataset.seed)
         self._kernel = machine().load(unit_of("squares"))["quadratic_gradients"]
         if not EMULATED:  # compile now, so that this is not counted in the run's time

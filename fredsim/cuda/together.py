@@ -131,8 +131,8 @@ class Lane:
         stretches, begin, batches = self._stretches, self._window, self._counts.sum(axis=1)
         engine, mu = stretches[0].executor.engine, stretches[0].rows.shape[1]
         engine.allocate(int(batches.max(initial=1)))
-        sources = upload(self._ordered([s.executor.addresses(s.held) for s in stretches]), np.int64)
-        self._targets = upload(self._ordered([s.executor.addresses(s.kept) for s in stretches]), np.int64)
+        sources = upload(self._ordered([s.executor.places.addresses(s.held) for s in stretches]), np.int64)
+        self._targets = upload(self._ordered([s.executor.places.addresses(s.kept) for s in stretches]), np.int64)
         samples = upload(self._ordered([s.rows for s in stretches]), np.int32)
         self._losses = empty(samples.shape)
         self._diverged_at = upload(np.full(len(stretches), self._n), np.int32)

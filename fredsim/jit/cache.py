@@ -31,7 +31,7 @@ from fredsim.system import notices
 from fredsim.system.given import at_home
 from fredsim.system.memory import uncollected
 
-__all__ = ["Compiled", "cache_folder", "is_private", "make_module"]
+__all__ = ["Compiled", "cache_folder", "checksum", "is_private", "make_module", "write_private"]
 
 
 def cache_folder() -> Path:
@@ -99,30 +99,36 @@ class _Files:
         if not path.is_file() or not (is_private(self._folder) and is_private(path)):
             return None
         content = path.read_bytes()
-        checksum, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
-        return pickle.loads(data) if checksum == _checksum(path.name, data) else None
+        found, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+        return pickle.loads(data) if found == checksum(path.name, data) else None
 
     def save(self, key, data):
         """Save something under a key: the file is there as a whole, or not at all."""
         path, content = self._path(key), serialize.dumps(data)
         if not is_private(self._folder):
             return
-        handle, part = tempfile.mkstemp(dir=self._folder)  # for this user alone
-        try:
-            with open(handle, "wb") as file:
-                file.write(_checksum(path.name, content) + content)
-            os.replace(part, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part)
-            raise
+        write_private(path, checksum(path.name, content) + content)
 
     def _path(self, key):
         return self._folder / f"{self._base}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.kernel"
 
 
-def _checksum(name, data):
+def checksum(name: str, data: bytes) -> bytes:
+    """Return the SHA-256 of a file's name and content."""
     return hashlib.sha256(name.encode() + b"\n" + data).digest()
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file, for this user alone: it is there as a whole, or not at all."""
+    handle, part = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
-__all__ = ["DoublesType", "MaskType", "VectorType"]
+__all__ = ["DoublesType", "MaskType", "OneValue", "VectorType"]
 
 PARTS = 64, 32, 16, 8  # the numbers of lanes of LLVM vectors
 
@@ -18,10 +18,13 @@ PARTS = 64, 32, 16, 8  # the numbers of lanes of LLVM vectors
 class Lanes(types.Type):
     """The numba type of `lanes` values of one LLVM type; `parts` are (first lane, LLVM vector type), widest first."""
 
-    def __init__(self, name, element, lanes):
-        super().__init__(name=f"fredsim_{name}x{lanes}")
+    of: str
+    element: ir.Type
+
+    def __init__(self, lanes):
+        super().__init__(name=f"fredsim_{self.of}x{lanes}")
         self.lanes = lanes
-        self.parts = [(lanes & -2 * part, ir.VectorType(element, part)) for part in PARTS if lanes & part]
+        self.parts = [(lanes & -2 * part, ir.VectorType(self.element, part)) for part in PARTS if lanes & part]
         kinds = [kind for _, kind in self.parts]
         self.llvm = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
 
@@ -44,35 +47,28 @@ class Lanes(types.Type):
 class VectorType(Lanes):
     """A vector of `lanes` float32, a multiple of 8."""
 
-    number = types.float32
-
-    def __init__(self, lanes):
-        super().__init__("float32", ir.FloatType(), lanes)
+    of, element, number = "float32", ir.FloatType(), types.float32
 
 
 class DoublesType(Lanes):
     """A vector of `lanes` float64, a multiple of 8; kernels use it inside exp, log, sin, tanh and erf."""
 
-    number = types.float64
-
-    def __init__(self, lanes):
-        super().__init__("float64", ir.DoubleType(), lanes)
+    of, element, number = "float64", ir.DoubleType(), types.float64
 
 
 class MaskType(Lanes):
     """A vector of `lanes` truth values, the result of comparing two vectors."""
 
-    def __init__(self, lanes):
-        super().__init__("bool1", ir.IntType(1), lanes)
+    of, element = "bool1", ir.IntType(1)
 
 
-class _Model(models.PrimitiveModel):
-    """Tells numba that a vector is one LLVM value."""
+class OneValue(models.PrimitiveModel):
+    """Tells numba that a vector, or a tile, is one LLVM value."""
 
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, fe_type.llvm)
 
 
-register_model(VectorType)(_Model)
-register_model(DoublesType)(_Model)
-register_model(MaskType)(_Model)
+register_model(VectorType)(OneValue)
+register_model(DoublesType)(OneValue)
+register_model(MaskType)(OneValue)

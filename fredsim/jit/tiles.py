@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic, register_model
 
+from fredsim.jit.lanes import OneValue
 from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.jit.vector import INT32, load_at, splat, store_at, store_first
 
@@ -66,12 +67,7 @@ def row_places(builder, pointer, index, count):
     return [element_pointer(builder, begin, INT32(LANES * i), VECTOR) for i in range(count)]
 
 
-@register_model(TileType)
-class _Model(models.PrimitiveModel):
-    """Tells numba that a tile is one LLVM value."""
-
-    def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, fe_type.llvm)
+register_model(TileType)(OneValue)
 
 
 @intrinsic(prefer_literal=True)

@@ -209,18 +209,15 @@ def mark_changed_bits(typingctx, found, x, y):
     """Return the vector `found` with all bits set in addition that differ between x and y."""
 
     def emit(builder, found, x, y):
-        found, x, y = (builder.bitcast(part, _bits_of(part.type)) for part in (found, x, y))
-        return builder.bitcast(builder.or_(found, builder.xor(x, y)), _floats_of(found.type))
+        kind = found.type
+        found, x, y = (builder.bitcast(part, _bits_of(kind)) for part in (found, x, y))
+        return builder.bitcast(builder.or_(found, builder.xor(x, y)), kind)
 
     return elementwise(found(found, x, y), emit)
 
 
 def _bits_of(kind):
     return ir.VectorType(INT32, kind.count)
-
-
-def _floats_of(kind):
-    return ir.VectorType(ir.FloatType(), kind.count)
 
 
 def load_at(builder, place):

@@ -46,9 +46,6 @@ class TorchQueueExecutor:
                 found[...] = self._params
         return found
 
-    def warm_up(self) -> None:
-        """Do nothing: the rule is compiled when the executor is made, and the module was tried before."""
-
     def take_places(self) -> State:
         """Return what was copied to places."""
         return {f"place.{i}": as_state(held) for i, held in enumerate(self._places) if held is not None}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
-from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
@@ -32,11 +31,6 @@ class GivenNetwork(Network):
 
     def __init__(self, graph: Graph, initial: Array, files: Mapping[str, str] | None = None) -> None:
         self._graph, self._initial, self._files = graph, initial, dict(files or {})
-
-    @property
-    def layout(self) -> Layout:
-        """The tensors that are trained."""
-        return self._graph.trained
 
     @property
     def graph(self) -> Graph:

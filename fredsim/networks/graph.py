@@ -16,9 +16,11 @@ from fredsim.networks.running import Found, Running, found_in
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm
 from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.sources import Constant
+from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.oracle import tree_sum
 
-__all__ = ["Graph", "Node", "Passed", "sum_up"]
+__all__ = ["Graph", "Node", "Passed", "numbers_of", "sum_up"]
 
 MAX_LEAVES = 2**18  # the most numbers of samples' own gradients that are in memory at once: a megabyte
 
@@ -232,6 +234,15 @@ class Graph:
                         with quiet():
                             errors[i] = errors[i] + sent if i in errors else sent
         return leaves
+
+
+def numbers_of(nodes: Sequence[Node], shapes: Sequence[Shape], value: int) -> Array | None:
+    """Return the numbers of a constant, perhaps in another shape; None of any other value."""
+    operator = nodes[value - 1].operator if value else None
+    if isinstance(operator, Reshape):
+        found = numbers_of(nodes, shapes, nodes[value - 1].inputs[0])
+        return None if found is None else found.reshape(shapes[value])
+    return operator.values if isinstance(operator, Constant) else None
 
 
 def sum_up(leaves: Sequence[Leaves], view: Array, count: int) -> None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fredsim.networks.graph import Graph, Node
-from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.arithmetic import Mul
@@ -45,11 +44,6 @@ class DrawnNetwork(Network):
 
     def __init__(self, graph: Graph, init: str = "he", std: float = 1.0) -> None:
         self._graph, self._init, self._std = graph, init, std
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the graph."""
-        return self._graph.layout
 
     @property
     def graph(self) -> Graph:

@@ -28,9 +28,10 @@ class Network(ABC):
     """
 
     @property
-    @abstractmethod
     def layout(self) -> Layout:
         """The names and shapes of its parameters, in the order of the flat vector."""
+        assert self.graph is not None  # else the network says it itself
+        return self.graph.trained
 
     @property
     @abstractmethod

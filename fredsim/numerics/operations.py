@@ -10,7 +10,7 @@ import numpy as np
 from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.distributions import Draw, draw
 from fredsim.numerics.oracle import mean64
-from fredsim.numerics.rule_check import check_rule
+from fredsim.numerics.rule_check import plain_source
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import NumpyTernary, Ternary
 
@@ -66,7 +66,7 @@ class NumpyOperations:
 
     def compile_rule(self, rule: Rule) -> Update:
         """Return a function that runs the rule on NumPy arrays."""
-        check_rule(rule)
+        plain_source(rule, "rule")  # which refuses what a rule may not use
 
         def update(*arguments: Any) -> bool:
             arrays = arguments[: 2 + len(rule.state)]

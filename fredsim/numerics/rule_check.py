@@ -21,7 +21,7 @@ from fredsim.numerics import rules
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.rules import Rule
 
-__all__ = ["FUNCTIONS", "check_rule", "plain_source"]
+__all__ = ["FUNCTIONS", "plain_source"]
 
 #: The functions that a rule may call, and how many arguments each takes.
 FUNCTIONS = {"sqrt": 1, "absolute": 1, "flush": 1, "positive_part": 1, "sign": 1, "where": 3}
@@ -44,16 +44,12 @@ class Kind(NamedTuple):
     condition: bool = False
 
 
-def check_rule(rule: Rule) -> None:
-    """Raise SimulationError, naming the rule, the line and the remedy, if a rule uses something that it may not."""
-    plain_source(rule, "rule")
-
-
 @functools.lru_cache(maxsize=1024)
 def plain_source(rule: Rule, name: str) -> str:
     """Return the source text of a rule's function, renamed to `name`, without annotations and docstring.
 
-    Expressions of numbers alone are folded to one float. Raises SimulationError like `check_rule`.
+    Expressions of numbers alone are folded to one float. Raises SimulationError, naming the rule, the line and the
+    remedy, if a rule uses something that it may not.
     """
     tree = _RuleChecker(rule).function
     tree = _ConstantFolder().visit(tree)
@@ -80,7 +76,7 @@ def _source(function: FunctionType) -> tuple[list[str], int]:
 
 
 class _RuleChecker:
-    """Parses and checks a rule's function; `function` is its syntax tree. Raises SimulationError like check_rule."""
+    """Parses and checks a rule's function; `function` is its syntax tree. Raises SimulationError like plain_source."""
 
     def __init__(self, rule: Rule) -> None:
         self._of = rule.function

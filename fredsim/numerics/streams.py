@@ -150,8 +150,7 @@ class Streams:
 
     def words64(self, stream: Stream, steps: ArrayLike) -> NDArray[np.uint64]:
         """Return one 64-bit word per step (n,), from words 0 (high) and 1 (low) of the block, as in `below64`."""
-        high, low, _, _ = philox4x32((0, np.asarray(steps), 0, 0), (self.seed, int(stream)))
-        return high.astype(np.uint64) << SHIFT | low
+        return words64(*philox4x32((0, steps, 0, 0), (self.seed, int(stream)))[:2])
 
     def all_below64(self, n: int, stream: Stream, steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the result of `below64` for each step, int64, for n < 2⁶³."""

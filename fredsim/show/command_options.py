@@ -113,19 +113,15 @@ Jobs = Annotated[
         help="Runs of a sweep done in parallel, each in a process; device: side by side on a CUDA device (default: 1).",
     ),
 ]
+PathOption = partial(typer.Option, parser=path)
+OutputFile = partial(PathOption, "-o", "--output", "--out")
 Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-root",
-        parser=path,
-        help="Where data files are kept (FREDSIM_DATA, else the user's cache).",
-    ),
+    Path | None, PathOption("--data-root", help="Where data files are kept (FREDSIM_DATA, else the user's cache).")
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
+    PathOption(
         "--out",
-        parser=path,
         help="The folder of results (default: results/NAME; live: results/NAME-live; reproduce: results/PAPER).",
     ),
 ]
@@ -165,13 +161,7 @@ InPanel = Annotated[
 ]
 FigureFile = Annotated[
     Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        "--out",
-        parser=path,
-        help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name).",
-    ),
+    OutputFile(help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name)."),
 ]
 FigureKind = Annotated[
     str,
@@ -276,17 +266,14 @@ Listed = Annotated[
 ]
 Predict = Annotated[
     list[Path] | None,
-    typer.Option(parser=path, help="Live runs for the clock to predict (default: the one that it is fitted to)."),
+    PathOption(help="Live runs for the clock to predict (default: the one that it is fitted to)."),
 ]
 PredictOut = Annotated[
     Path | None,
-    typer.Option("--out", parser=path, help="Folder of the predicted runs, and figures of both (default: not kept)."),
+    PathOption("--out", help="Folder of the predicted runs, and figures of both (default: not kept)."),
 ]
-ReportFile = Annotated[Path, typer.Option("-o", "--output", "--out", parser=path, help="An HTML file.")]
-ExportFile = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", "--out", parser=path, help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
-]
+ReportFile = Annotated[Path, OutputFile(help="An HTML file.")]
+ExportFile = Annotated[Path | None, OutputFile(help="A folder (tensorboard), or a SQLite file (mlflow.db).")]
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fredsim.numerics import oracle
+from tests.dense_networks import Weights, combine, gradient
 
 Array = NDArray[np.float32]
 
@@ -43,7 +44,7 @@ def test_a_power_of_two_splits_into_means_of_means() -> None:
     np.testing.assert_array_equal(oracle.tree_sum(means) / np.float32(8), whole)
 
 
-def network(sizes: list[int], seed: int = 0) -> tuple[oracle.Weights, Array, NDArray[np.int64]]:
+def network(sizes: list[int], seed: int = 0) -> tuple[Weights, Array, NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     weights = [
         (rng.standard_normal((i, o)).astype(np.float32), rng.standard_normal(o).astype(np.float32))
@@ -66,7 +67,7 @@ def test_gradient_is_the_derivative(sizes: list[int]) -> None:
         return float(np.mean(np.log(np.exp(a).sum(1)) - a[np.arange(len(a)), labels]))
 
     wide = [(w.astype(np.float64), b.astype(np.float64)) for w, b in weights]
-    found, losses = oracle.gradient(weights, x, labels)
+    found, losses = gradient(weights, x, labels)
     assert abs(oracle.mean64(losses) - loss(wide)) < 1e-5
     step = 1e-6
     for layer in range(len(weights)):
@@ -84,7 +85,7 @@ def test_gradient_is_the_derivative(sizes: list[int]) -> None:
 
 def test_products_with_a_zero_are_formed() -> None:
     rows = np.array([[np.inf, 1], [2, 3]], np.float32)
-    np.testing.assert_array_equal(oracle.combine(np.array([[0, 1]], np.float32), rows), [[np.nan, 3]])
+    np.testing.assert_array_equal(combine(np.array([[0, 1]], np.float32), rows), [[np.nan, 3]])
 
 
 def test_softmax_flushes_tiny_errors_and_breaks_ties_low() -> None:
@@ -100,6 +101,6 @@ def test_relu_and_its_derivative_are_zero_at_zero() -> None:
         (np.zeros((2, 3), np.float32), np.zeros(3, np.float32)),
         (np.ones((3, 2), np.float32), np.zeros(2, np.float32)),
     ]
-    grads, _ = oracle.gradient(weights, np.ones((1, 2), np.float32), np.array([0]))
+    grads, _ = gradient(weights, np.ones((1, 2), np.float32), np.array([0]))
     assert not grads[0][0].any()
     assert not np.signbit(grads[0][0]).any()

@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
-from fredsim.numerics import elementary, oracle
+from fredsim.numerics import elementary
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.distributions import Distribution
 from fredsim.numerics.operations import NumpyOperations, Operations
+from fredsim.numerics.oracle import softmax_cross_entropy
 from fredsim.numerics.streams import Stream, Streams, philox4x32
 from fredsim.numerics.ternary import Draws
+from tests.dense_networks import backward, forward
 from tests.vectors.rules import RULES
 
 __all__ = ["NumpyDriver"]
@@ -68,9 +70,9 @@ class NumpyDriver:
         for theta, samples in zip(held, rows, strict=True):
             views = list(model.layout.split(theta).values())
             weights = list(zip(views[::2], views[1::2], strict=True))
-            passed = oracle.forward(weights, split.x[samples])
-            errors = oracle.softmax_cross_entropy(passed.logits, split.y[samples])[1]
-            deltas = oracle.backward(weights, passed.activations, errors)
+            passed = forward(weights, split.x[samples])
+            errors = softmax_cross_entropy(passed.logits, split.y[samples])[1]
+            deltas = backward(weights, passed.activations, errors)
             made = {"logits": passed.logits}
             made |= {f"errors{layer}": delta for layer, delta in enumerate(deltas, start=1)}
             made |= {f"activations{layer}": a for layer, a in enumerate(passed.activations) if layer}

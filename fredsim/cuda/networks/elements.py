@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fredsim.cuda.array import strides_of
 from fredsim.cuda.kernels import COMBINATIONS
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
@@ -12,7 +13,7 @@ from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Hardtanh, Pointwise, Relu, Sqrt
 
-__all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
+__all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values"]
 
 #: The most axes of an array with its samples.
 AXES = 8
@@ -99,15 +100,6 @@ def add_values(plan: Steps, before: Value, more: Value) -> Value:
     out = before.like()
     _combine(plan, before, more, out, "sum")
     return out
-
-
-def strides_of(shape: Sequence[int]) -> list[int]:
-    """Return the strides, in elements, of an array in C order."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return strides[::-1]
 
 
 def _combine(plan: Steps, a: Value, b: Value | None, out: Value, operation: str) -> None:

@@ -9,24 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
-from fredsim.compute.graph_engine import BLOCK, Evaluation
-from fredsim.compute.storage import Pool
+from fredsim.compute.graph_engine import BLOCK
 from fredsim.cuda.array import DeviceArray, empty, upload
-from fredsim.cuda.engine import APART, MOST_GRADIENTS, MOST_MINIBATCHES
+from fredsim.cuda.engine import MOST_GRADIENTS, MOST_MINIBATCHES, QueuedEngine
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
 from fredsim.cuda.networks.program import Arena, Program
 from fredsim.cuda.networks.steps import Given
-from fredsim.cuda.operations import CudaOperations
-from fredsim.cuda.queue import CudaQueueExecutor
-from fredsim.cuda.samples import Uploads
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
 from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaGraphEngine", "check_kernels"]
 
@@ -36,30 +31,18 @@ Array = NDArray[np.float32]
 MOST_FLOATS = 2**29
 
 
-class CudaGraphEngine(Evaluation, CudaOperations):
+class CudaGraphEngine(QueuedEngine):
     """Computes gradients of minibatches of µ samples, a window of them in each launch, and evaluates: see Engine.
 
     The bits are those of fredsim.compute.graph_engine.GraphEngine.
     """
 
-    threads = 1
-    seconds = float("nan")
-    why_whole = ""
-    queues = True
-    window_bytes = 256 * 2**20
-
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         """Plan and compile. Raises ConfigError for what has no kernels."""
-        super().__init__(draw)
-        self.device_name: str | None = machine().name
-        self._graph, self._dataset, self.mu, self._batches = graph, dataset, mu, 0
+        super().__init__(dataset, mu, graph.layout.size, draw)
+        self._graph, self.draws = graph, graph.draws
         self._together = 0  # the most minibatches so far whose gradients there was room for
-        self._size = graph.layout.size
-        #: How far gradients are apart, in elements.
-        self.stride = -(-self._size // APART) * APART
-        self.draws = graph.draws
         self._arena = Arena()
-        self._uploads = Uploads()
         self._programs: dict[tuple[int, str], Program] = {}
         self._bounds = _bounds(dataset)
         self._learning = self._program(mu, "learn")
@@ -146,10 +129,6 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         """Return how many minibatches are computed at once: no more than their values have room; see Engine."""
         return self._room(super().fix_window(wanted, clients, nbytes))
 
-    def samples_changed(self) -> None:
-        """Upload samples again when they are needed."""
-        self._uploads.forget()
-
     def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:
         """Return a split's samples and targets on the device, in numbers of four bytes."""
         return self._uploads.of(split, _kind(split.x), _kind(split.y))
@@ -212,13 +191,6 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         for some, blocks, program in self._evaluations(params, split, "outputs", {}):
             found = program.output(blocks, blocks)
             yield some, found.reshape(some.stop - some.start, *found.shape[2:])
-
-    def queue_executor(
-        self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool
-    ) -> CudaQueueExecutor:
-        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
-        del pool  # places are one block of the device's memory
-        return CudaQueueExecutor(self, rule, params, arrays, places)
 
 
 def check_kernels(graph: Graph, dataset: Dataset, mu: int) -> None:

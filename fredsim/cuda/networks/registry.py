@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fredsim.cuda.networks.dropout import DropoutKernels
 from fredsim.cuda.networks.elements import BothKernels, PointwiseKernels
 from fredsim.cuda.networks.images import ConvolutionKernels, PoolingKernels
@@ -32,7 +30,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
-from fredsim.numerics.ops.operator import Operator, Shape
+from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import ACTIVATIONS
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
@@ -86,15 +84,9 @@ def why_refused(graph: Graph) -> str:
     if graph.running is not None:
         return "running statistics (model.buffers)"
     for node in graph.nodes:
-        why = _why_not(node.operator, [graph.shapes[i] for i in node.inputs])
-        if why:
-            return why
+        kind, name = type(node.operator), f"the operator {type(node.operator).__name__}"
+        if kind not in KERNELS:
+            return name
+        if why := KERNELS[kind].why_not(node.operator, [graph.shapes[i] for i in node.inputs]):
+            return f"{name} with {why}"
     return "" if type(graph.loss) in LOSSES else "your own loss, a function of NumPy arrays"
-
-
-def _why_not(operator: Operator, shapes: Sequence[Shape]) -> str:
-    name = f"the operator {type(operator).__name__}"
-    if type(operator) not in KERNELS:
-        return name
-    why = KERNELS[type(operator)].why_not(operator, shapes)
-    return f"{name} with {why}" if why else ""

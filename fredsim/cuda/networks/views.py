@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fredsim.cuda.networks.elements import AXES, strides_of
+from fredsim.cuda.array import strides_of
+from fredsim.cuda.networks.elements import AXES
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
 from fredsim.numerics.ops.positions import Positions
@@ -56,10 +57,10 @@ class PermuteKernels(OperatorKernels):
 
 def _permute(plan: Steps, x: Value, out: Value, axes: Sequence[int]) -> None:
     strides, shape = strides_of((plan.mu, *x.shape)), (plan.mu, *out.shape)
-    strides = [strides[0], *(strides[1 + axis] for axis in axes)]
+    stride = [strides[0], *(strides[1 + axis] for axis in axes)]
     padding = AXES - len(shape)
     plan.step(
-        FAMILY, "permute", blocks_for(out.size), x=x, out=out, size=out.size, stride=[0] * padding + strides,
+        FAMILY, "permute", blocks_for(out.size), x=x, out=out, size=out.size, stride=[0] * padding + stride,
         shape=[1] * padding + list(shape),
     )  # fmt: skip
 

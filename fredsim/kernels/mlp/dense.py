@@ -1,7 +1,7 @@
 """Forward and backward passes of a multilayer perceptron, sample by sample; used by gradient, window and evaluation.
 
-The results have the same bits as those of the functions of the same names in fredsim.numerics.oracle. Here zeros are
-skipped, and columns are grouped into vector registers; neither changes the order of additions.
+The results have the same bits as those of fredsim.networks.graph.Graph.gradient. Here zeros are skipped, and columns
+are grouped into vector registers; neither changes the order of additions.
 
 Conventions. `net` is a NETWORK (fredsim.kernels.mlp.workspace), `data` a DATA (fredsim.kernels.mlp.sparse_rows);
 pointers are to float32 if nothing else is said. The argument after a pointer is the index of the first element that
@@ -69,7 +69,7 @@ def add_rows(like, data, start, stop, weights, base, stride, out, at, fresh):
 
 @subroutine
 def combine(data, start, stop, weights, base, stride, width, out, at, fresh):
-    """Add Σ_t value_t·weights[base + column_t·stride + j] to out[at + j], j < padded(width): oracle.combine.
+    """Add Σ_t value_t·weights[base + column_t·stride + j] to out[at + j], j < padded(width): numerics.ops.sums.combine.
 
     The sum is over the nonzero inputs t = start … stop − 1 of DATA, in ascending order. If `fresh`, it begins with +0
     instead of out[at + j]. Up to seven vectors of columns are summed together, as many as fit into registers.
@@ -163,7 +163,7 @@ def propagate(like, errors, errors_at, width, transposed, base, stride, activati
 
 @subroutine
 def backward(net, transposed, activations, at, errors, m):
-    """Propagate sample m's error from the last layer down to the first: fredsim.numerics.oracle.backward.
+    """Propagate sample m's error from the last layer down to the first: fredsim.numerics.ops.linear.Linear.
 
     Layer l's errors begin at errors[error_offsets[l]], sample by sample, padded with +0. The sample's activations of
     all layers, each padded, begin at activations[at]. Layer l's transposed weights begin at

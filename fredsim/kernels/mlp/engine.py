@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Part
-from fredsim.compute.graph_engine import Evaluation
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
-from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
@@ -21,8 +17,7 @@ from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
-from fredsim.kernels.ops.at_two import GradientsAtTwo
-from fredsim.kernels.ops.outputs import Outputs
+from fredsim.kernels.ops.engine import OfPlans
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
@@ -34,18 +29,17 @@ __all__ = ["NumbaEngine"]
 CHUNK_BYTES = 24 * 2**10
 
 
-class NumbaEngine(Evaluation, NumbaOperations):
+class NumbaEngine(OfPlans):
     """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.Engine.
 
     `threads` None means one thread per processor.
     """
 
     why_whole = ""
-    two_vectors = True
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
-        self.model = model
+        self.model, self._graph = model, model.graph
         self._size = model.layout.size
         self._mu = mu
         self._dataset = dataset
@@ -78,16 +72,6 @@ class NumbaEngine(Evaluation, NumbaOperations):
             self._team.run(self._kernels.gradients, self._arguments, (some.stop - begin) * self._mu * self._size)
         return self._grads[:batches], self._losses[:batches]
 
-    @cached_property
-    def _at_two(self) -> GradientsAtTwo:
-        return GradientsAtTwo(self.model.graph, self._dataset, self._mu, self._team)
-
-    def gradients_at_two(
-        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
-    ) -> tuple[Array, Array]:
-        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
-        return self._at_two(forward, backward, rows, keys)
-
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
         """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see Engine."""
         return NumbaFusedExecutor(self._of, rule, arrays, watched, window)
@@ -119,22 +103,10 @@ class NumbaEngine(Evaluation, NumbaOperations):
 
     def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
         """Return each sample's loss, and whether its answer is wrong; see Engine."""
-        losses, wrong = self._evaluate(params, getattr(self._dataset, part))
-        return losses, wrong.view(np.bool_)
-
-    @cached_property
-    def _outputs(self) -> Outputs:
-        return Outputs(self.model.graph, self._team, self.threads)
-
-    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
-        """Yield the outputs for a part of the data set in blocks; see Engine."""
-        yield from self._outputs.of(params, getattr(self._dataset, part))
-
-    def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
-        """Copy the parameters (P,) to rows of whole vectors, and evaluate the split."""
+        split: Split = getattr(self._dataset, part)
         layout = self._evaluation_layout
         offsets = layout.offsets(layout.widths)
-        weights = aligned(offsets[-1] + MARGIN)
+        weights = aligned(offsets[-1] + MARGIN)  # the parameters in rows of whole vectors
         at = 0
         for inputs, width, offset, stride in zip(layout.sizes, layout.sizes[1:], offsets, layout.widths, strict=False):
             rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
@@ -150,4 +122,4 @@ class NumbaEngine(Evaluation, NumbaOperations):
             activations_stride=blocks.shape[1], z=floats, z_stride=floats.shape[1],
         )  # fmt: skip
         self._team.run(kernel, arguments)
-        return losses, wrong
+        return losses, wrong.view(np.bool_)

@@ -24,9 +24,9 @@ SAMPLES_AT_ONCE = 32  # samples that use a chunk of the weights' rows while it i
 def evaluate(rank, size, barrier, a):
     """Write each sample's loss to `losses` (count,), and to `wrong` (count,) whether its argmax differs from the label.
 
-    Same bits as fredsim.numerics.oracle.forward and softmax_cross_entropy; NumbaEngine.outcomes calls it. The rows of
-    `weights` are padded; `order` is 0 … count − 1. Each thread has its workspace, `…_stride` floats apart: in
-    `activations` the upper layers' inputs in blocks; in `z` the activations of SAMPLES_AT_ONCE samples, and one error.
+    Same bits as fredsim.networks.graph.Graph.forward and its loss; NumbaEngine.outcomes calls it. The rows of `weights`
+    are padded; `order` is 0 … count − 1. Each thread has its workspace, `…_stride` floats apart: in `activations` the
+    upper layers' inputs in blocks; in `z` the activations of SAMPLES_AT_ONCE samples, and one error.
     """
     net, data = a.net, a.data
     activations, z = shift(a.activations, rank * a.activations_stride), shift(a.z, rank * a.z_stride)

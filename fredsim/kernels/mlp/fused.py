@@ -1,7 +1,7 @@
 """Kernel of the path `fused`: applies a rule to a gradient row by row while it is formed; then a fetch gate decides.
 
-fredsim.kernels.mlp.fused_executor calls it. Gradients have the bits of fredsim.numerics.oracle.gradient, updates those
-of the rule's own function on NumPy arrays.
+fredsim.kernels.mlp.fused_executor calls it. Gradients have the bits of fredsim.networks.graph.Graph.gradient, updates
+those of the rule's own function on NumPy arrays.
 """
 
 from __future__ import annotations

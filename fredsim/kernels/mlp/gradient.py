@@ -1,6 +1,6 @@
 """Kernels of the mean gradients of many minibatches at once, each at its own parameters.
 
-The results have the same bits as those of fredsim.numerics.oracle.gradient. Conventions are those of
+The results have the same bits as those of fredsim.networks.graph.Graph.gradient. Conventions are those of
 fredsim.kernels.mlp.dense. Parameters and gradients are flat (P,), and their rows are not padded. NumbaEngine calls
 `gradients`; executors of the paths `hand` and `fused` call the other kernels (fredsim.kernels.mlp.pending).
 """

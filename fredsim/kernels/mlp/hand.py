@@ -58,7 +58,7 @@ EVENTS = Fields(
 def advance(rank, size, barrier, a):
     """Process all events, as long as all parameters stay finite; fredsim.kernels.mlp.hand_executor calls it.
 
-    Gradients have the bits of fredsim.numerics.oracle.gradient, updates those of the rule's own function in NumPy.
+    Gradients have the bits of fredsim.networks.graph.Graph.gradient, updates those of the rule's own function in NumPy.
 
     - `rule`: the address of the compiled rule (fredsim.kernels.arrays.update); `apply_zeros`: whether it is also
       applied to rows whose gradient is +0.

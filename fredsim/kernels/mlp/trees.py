@@ -1,7 +1,7 @@
 """Rows of a layer's mean gradient: sums over the minibatch by a balanced binary tree, computed block by block.
 
-The bits are those of fredsim.numerics.oracle.gradient, whose tree (oracle.tree_sum) has the samples as leaves. The
-kernels in fredsim.kernels.mlp.gradient, .fused and .window call `gradient_rows`.
+The bits are those of fredsim.networks.graph.Graph.gradient, whose tree (fredsim.numerics.oracle.tree_sum) has the
+samples as leaves. The kernels in fredsim.kernels.mlp.gradient, .fused and .window call `gradient_rows`.
 
 A block is LEAVES samples, the leaves of one subtree, which is summed in registers. The inputs of a layer are stored in
 blocks, input by input: factors[(block · rows + k) · LEAVES + i] is input k of sample block · LEAVES + i; row k = inputs

@@ -1,6 +1,6 @@
 """The forward pass of one block of samples (fredsim.kernels.mlp.trees) through the layers above the first.
 
-Same bits as fredsim.numerics.oracle.forward; used by fredsim.kernels.mlp.gradient, .window and .evaluation.
+Same bits as fredsim.networks.graph.Graph.forward; used by fredsim.kernels.mlp.gradient, .window and .evaluation.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from fredsim.kernels.ops.pointwise import (
     ROWS,
     combine_rows,
     combined,
-    multiply_values,
+    multiply_rows,
     named,
     piece_of,
     spans,
@@ -347,7 +347,7 @@ class ActivationKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         assert self.slope is not None
-        return [multiply_values(plan, error, self.slope, self.inputs[0].error())]
+        return [combined(plan, multiply_rows, error, self.slope, self.inputs[0].error())]
 
 
 class HardtanhKernels(ActivationKernels):

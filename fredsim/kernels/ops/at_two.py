@@ -36,11 +36,11 @@ class GradientsAtTwo:
         backward: Sequence[Array],
         rows: NDArray[np.int64],
         keys: Keys | None,
-        follow: Callable[[int, Sequence[Found] | None], None] | None = None,
+        follow: Callable[[int, Sequence[Found] | None], None],
     ) -> tuple[Array, Array]:
         """Compute the gradients (B, P) and losses (B, µ); see fredsim.compute.engines.Engine.gradients_at_two.
 
-        After gradient b, `follow` is called with b and what batch norms have found, if it is given.
+        After gradient b, `follow` is called with b and what batch norms have found.
         """
         batches, size = len(rows), self._graph.layout.size
         if batches > len(self._grads):
@@ -51,6 +51,5 @@ class GradientsAtTwo:
             own = None if draws is None else draws.one(b)
             batch = Batch(forward[b], samples[b], self._grads[b], self._losses[b], None, self._program.arena, own)
             self._program.run(self._team, batch, self._mu * size, backward[b])
-            if follow is not None:
-                follow(b, self._plan.seen)
+            follow(b, self._plan.seen)
         return self._grads[:batches], self._losses[:batches]

@@ -21,21 +21,44 @@ from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 from fredsim.numerics.ops.draws import Keys
 
-__all__ = ["NumbaGraphEngine"]
+__all__ = ["NumbaGraphEngine", "OfPlans"]
 
 Array = NDArray[np.float32]
 MOST_BYTES = 2**26  # of the buffers of all threads, if each computes minibatches of its own
 
 
-class NumbaGraphEngine(OfGraph, NumbaOperations):
+class OfPlans(OfGraph, NumbaOperations):
+    """What both of numba's engines compute by plans of the graph: outputs, and gradients at two vectors."""
+
+    two_vectors = True
+    _mu: int
+
+    @cached_property
+    def _at_two(self) -> GradientsAtTwo:
+        return GradientsAtTwo(self._graph, self._dataset, self._mu, self._team)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        return self._at_two(forward, backward, rows, keys, partial(self._follow, keys))
+
+    @cached_property
+    def _outputs(self) -> Outputs:
+        return Outputs(self._graph.evaluated, self._team, self.threads)
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        yield from self._outputs.of(self._evaluated(params), getattr(self._dataset, part))
+
+
+class NumbaGraphEngine(OfPlans):
     """Computes gradients of minibatches of µ samples, and evaluates, by kernels: fredsim.compute.engines.Engine.
 
     The bits are those of fredsim.compute.graph_engine.GraphEngine. `threads` None means one thread per processor.
     Threads compute a minibatch together; or each computes minibatches of its own, if there are enough of them, their
     buffers are not too large, and all operators have kernels: then no thread waits for another.
     """
-
-    two_vectors = True
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
@@ -94,20 +117,10 @@ class NumbaGraphEngine(OfGraph, NumbaOperations):
             self._follow(keys, b, self._plan.seen)
         return self._grads[:batches], self._losses[:batches]
 
-    @cached_property
-    def _at_two(self) -> GradientsAtTwo:
-        return GradientsAtTwo(self._graph, self._dataset, self._mu, self._team)
-
-    def gradients_at_two(
-        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
-    ) -> tuple[Array, Array]:
-        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
-        return self._at_two(forward, backward, rows, keys, partial(self._follow, keys))
-
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
         if self._graph.running is not None:
-            return self._outcomes_of_outputs(params, part)
+            return super().outcomes(params, part)
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         given = aligned(len(params) + MARGIN)
@@ -119,14 +132,6 @@ class NumbaGraphEngine(OfGraph, NumbaOperations):
             batch = Batch(given, rows, None, losses[own], wrong[own], program.arena)
             program.run(self._team, batch, len(rows) * len(params))
         return losses, wrong
-
-    @cached_property
-    def _outputs(self) -> Outputs:
-        return Outputs(self._graph.evaluated, self._team, self.threads)
-
-    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
-        """Yield the outputs for a part of the data set in blocks; see Engine."""
-        yield from self._outputs.of(self._evaluated(params), getattr(self._dataset, part))
 
     def _evaluation(self, split: Split, count: int) -> Program:
         """Return the program that evaluates `count` rows of a split."""

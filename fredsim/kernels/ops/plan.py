@@ -21,7 +21,7 @@ from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
-from fredsim.kernels.ops.pointwise import add_values, copy_value
+from fredsim.kernels.ops.pointwise import add_rows, combined, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import LOSSES, kernels_of
 from fredsim.kernels.ops.sequences.heads import fuse_heads
@@ -229,7 +229,7 @@ class Plan(Steps):
                 if sent is None or not self._learns[i]:
                     continue
                 if (before := errors.get(i)) is not None:
-                    errors[i] = add_values(self, before, sent, values[i].error())
+                    errors[i] = combined(self, add_rows, before, sent, values[i].error())
                 elif sent.halo < values[i].error_halo:
                     errors[i] = copy_value(self, sent, values[i].error())
                 else:

@@ -19,8 +19,8 @@ from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
 __all__ = [
-    "OF_TWO", "ROWS", "ReluKernels", "add_rows", "add_values", "combine_rows", "combined", "copy_value",
-    "multiply_rows", "multiply_values", "named", "piece_of", "plus", "select_rows", "spans", "times",
+    "OF_TWO", "ROWS", "ReluKernels", "add_rows", "combine_rows", "combined", "copy_value",
+    "multiply_rows", "named", "piece_of", "plus", "select_rows", "spans", "times",
     "where_positive",
 ]  # fmt: skip
 
@@ -134,16 +134,6 @@ def copy_value(plan: Steps, value: Value, out: Value) -> Value:
     return out
 
 
-def add_values(plan: Steps, x: Value, y: Value, out: Value) -> Value:
-    """Add the step that writes x + y to a value of their form; return that."""
-    return combined(plan, add_rows, x, y, out)
-
-
-def select(plan: Steps, x: Value, mask: Value, out: Value) -> Value:
-    """Add the step that writes x where `mask` is above 0, else +0; return its output."""
-    return combined(plan, select_rows, x, mask, out)
-
-
 def combined(plan: Steps, combine: Kernel, x: Value, y: Value, out: Value, numbers: Sequence[float] = (0,)) -> Value:
     """Add a step of two values and what is made of them, all of one form; return its output."""
     (own, other), sizes = spans(x, y, out)
@@ -152,18 +142,13 @@ def combined(plan: Steps, combine: Kernel, x: Value, y: Value, out: Value, numbe
     return out
 
 
-def multiply_values(plan: Steps, x: Value, y: Value, out: Value) -> Value:
-    """Add the step that writes x·y to a value of their form; return that."""
-    return combined(plan, multiply_rows, x, y, out)
-
-
 class ReluKernels(OperatorKernels):
     """fredsim.numerics.ops.pointwise.Relu."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Keep the output, which is above 0 where the input is."""
-        self.out = select(plan, inputs[0], inputs[0], out)
+        self.out = combined(plan, select_rows, inputs[0], inputs[0], out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        return [select(plan, error, self.out, self.inputs[0].error())]
+        return [combined(plan, select_rows, error, self.out, self.inputs[0].error())]

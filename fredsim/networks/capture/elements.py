@@ -46,6 +46,7 @@ def elementwise(operator: Operator, *names: str) -> Callable[[Builder, Tensor], 
 
 absolute = elementwise(activations.Abs(), "abs", "absolute")
 cos = elementwise(activations.Cos(), "cos")
+detach = elementwise(Detach(), "detach")
 exp = elementwise(activations.Exp(), "exp")
 log = elementwise(activations.Log(), "log")
 reciprocal = elementwise(activations.Reciprocal(), "reciprocal")
@@ -58,6 +59,8 @@ elementwise(activations.Hardsigmoid(), "hardsigmoid")
 elementwise(activations.Hardswish(), "hardswish")
 elementwise(activations.Log1p(), "log1p")
 elementwise(activations.Mish(), "mish")
+elementwise(activations.Scale(-1.0), "neg")
+elementwise(activations.Hardtanh(0.0, 6.0), "relu6")
 elementwise(activations.Silu(), "silu")
 elementwise(activations.Tanh(), "tanh")
 
@@ -80,11 +83,6 @@ def _finite(bound: float) -> float:
 @named("hardtanh")
 def hardtanh(to: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
     return pointwise(to, x, activations.Hardtanh(_finite(min_val), _finite(max_val)))
-
-
-@named("relu6")
-def relu6(to: Builder, x: Tensor) -> Traced:
-    return hardtanh(to, x, 0.0, 6.0)
 
 
 @named("elu")
@@ -136,12 +134,6 @@ def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
 @named("gelu")
 def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
     return pointwise(to, x, activations.Gelu("tanh" if approximate == "tanh" else "none"))
-
-
-@named("detach")
-def detach(to: Builder, x: Tensor) -> Traced:
-    """Return a tensor without its gradient."""
-    return pointwise(to, x, Detach())
 
 
 @named("dropout")
@@ -243,11 +235,6 @@ def sub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tens
 @named("rsub")
 def rsub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
     return add(to, scaled(to, x, -alpha), other)
-
-
-@named("neg")
-def neg(to: Builder, x: Tensor) -> Tensor:
-    return scaled(to, x, -1.0)
 
 
 @named("mul")

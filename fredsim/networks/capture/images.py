@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
-__all__ = ["amax", "mean", "total"]
+__all__ = ["amax", "mean", "scales_of", "total"]
 
 
 @named("conv1d", "conv2d")
@@ -173,15 +173,17 @@ def adaptive_avg_pool(to: Builder, x: Tensor, output_size: Sequence[int], kind: 
     return _of_image(to, x, flat, lambda image: whole(to, image, operator))
 
 
-SCALES = ("scales", "scales_d", "scales_h", "scales_w")
+def scales_of(given: Mapping[str, Any], count: int) -> Sequence[float | None]:
+    """Return by what an image's `count` axes grow, as far as a call says it in one of PyTorch's two ways."""
+    keys = ("scales", "scales_d", "scales_h", "scales_w")
+    return given.get("scale_factors") or [given[key] for key in keys if key in given] or [None] * count
 
 
 @named("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 def upsample_nearest(to: Builder, x: Tensor, out: Sequence[Size], **given: Any) -> Tensor:
     """Return an image, each of whose pixels is repeated."""
     found = traced(to, x)
-    scales = given.get("scale_factors") or [given[key] for key in SCALES if key in given]
-    for old, new, scale in zip(found.sizes[2:], out[2:], scales or [None] * len(out), strict=False):
+    for old, new, scale in zip(found.sizes[2:], out[2:], scales_of(given, len(out) - 2), strict=True):
         if scale is not None and scale * old.count != new.count:
             raise UnsupportedError(f"makes {new.count} of {old.count} pixels by {scale:g}, which is no whole factor")
     sizes, counts = [*found.sizes[:2]], [size.count for size in found.sizes[:2]]

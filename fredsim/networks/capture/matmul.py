@@ -18,23 +18,18 @@ from fredsim.numerics.ops.arithmetic import Add
 __all__: list[str] = []
 
 
-@named("matmul")
+@named("matmul", "mm", "bmm")
 def matmul(to: Builder, x: Tensor, other: Tensor) -> Traced:
     if isinstance(other, Given) and len(other.shape) == 2 and not other.rows:
         return linear(to, x, turned_matrix(other))
     return fused(to, x, other) or product_of(to, traced(to, x), traced(to, other))
 
 
-@named("mm", "bmm")
-def product(to: Builder, x: Tensor, mat2: Tensor) -> Traced:
-    return matmul(to, x, mat2)
-
-
 @named("addmm")
-def addmm(to: Builder, x: Tensor, mat1: Tensor, mat2: Tensor) -> Traced:
-    if isinstance(mat2, Given):
-        return linear(to, mat1, turned_matrix(mat2), x)
-    return binary(to, Add(), matmul(to, mat1, mat2), x)
+def addmm(to: Builder, x: Tensor, mat1: Tensor, other: Tensor) -> Traced:
+    if isinstance(other, Given):
+        return linear(to, mat1, turned_matrix(other), x)
+    return binary(to, Add(), matmul(to, mat1, other), x)
 
 
 @named("baddbmm")

@@ -50,28 +50,24 @@ def roll(to: Builder, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()
     return x
 
 
-@named("index_select")
-def index_select(to: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    return _by_index(to, traced(to, x), dim, index)
-
-
 @named("index")
 def index(to: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    found = traced(to, x)
     ((at, one), *more) = [(at, one) for at, one in enumerate(indices) if one is not None]
     if more:
         raise UnsupportedError("has indices along several dimensions")
-    return _by_index(to, found, at, one)
+    return index_select(to, x, at, one)
 
 
-def _by_index(to: Builder, x: Traced, dim: int, index: Tensor) -> Tensor:
+@named("index_select")
+def index_select(to: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if not isinstance(index, Fixed) or index.batch is not None:
         raise UnsupportedError("chooses elements by numbers that depend on samples", "embedding")
-    at = axis_of(dim, len(x.dims))
-    places = [int(place) % x.sizes[at].count for place in index.values.reshape(-1)]
+    found = traced(to, x)
+    at = axis_of(dim, len(found.dims))
+    places = [int(place) % found.sizes[at].count for place in index.values.reshape(-1)]
     if not places:
         raise UnsupportedError("takes no element")
-    chosen = traced(to, taken(to, x, at, places))
+    chosen = traced(to, taken(to, found, at, places))
     return to.viewed(chosen, [*chosen.sizes[:at], *map(Size, index.values.shape), *chosen.sizes[at + 1 :]])
 
 

@@ -42,6 +42,7 @@ RENAMED = {
     "min": "low",
     "max": "high",
     "ord": "order",
+    "mat2": "other",
 }  # arguments whose names Python or a reader would take for others'
 
 #: Operators whose results need not be float32: integers are numbers of rows.
@@ -83,9 +84,8 @@ class Program:
     def nodes(self, sample: Shape, tensors: dict[str, Shape]) -> tuple[Node, ...]:
         """Return the nodes of the graph. Raises UnsupportedError, which names the operator and its layer."""
         value = self._walked(Builder(sample, tensors))
-        if self._to.needed(value) & {
-            *self._to.fused
-        }:  # weights of attention that are also used elsewhere, dropped once
+        # Weights of attention that are also used elsewhere are dropped once.
+        if self._to.needed(value) & set(self._to.fused):
             value = self._walked(Builder(sample, tensors, apart=True))
         kept = self._to.needed(value)
         #: Of each batch norm, in the order of the nodes, whose running statistics follow it; see Builder.running.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.networks.capture.images import scales_of
 from fredsim.networks.capture.places import pad
 from fredsim.networks.capture.products import product_of
 from fredsim.networks.capture.tensors import Fixed, Tensor, binary, named, traced
@@ -25,34 +26,18 @@ def _along(to: Builder, x: Traced, dim: int, matrix: Any) -> Traced:
     return moved(product_of(to, moved(x, dim, last), traced(to, Fixed(values))), last, dim)
 
 
-def _between(
-    to: Builder, x: Tensor, sizes: Sequence[int], align: bool, scales: Sequence[float | None], name: str
-) -> Traced:
+@named("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d")
+def upsample(to: Builder, x: Tensor, align_corners: bool, out: Sequence[Size], kind: str, **given: Any) -> Tensor:
     """Return an image whose pixels are sums of others: rows and columns times what PyTorch makes of single pixels."""
     import torch  # only here, so that the pages about operators are made without it
 
     found = traced(to, x)
-    if len(found.dims) != 2 + len(sizes):
-        raise UnsupportedError("is called without samples or channels")
-    for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
-        old = found.sizes[dim].count
+    of_row = getattr(torch.ops.aten, "upsample_bilinear2d" if kind == "upsample_linear1d" else kind)
+    for dim, scale in enumerate(scales_of(given, len(out) - 2), start=2):
+        old, new = found.sizes[dim].count, out[dim].count
         ones = torch.eye(old).reshape(1, old, 1, old)
-        kind = getattr(torch.ops.aten, name)
-        found = _along(to, found, dim, kind(ones, [1, new], align, None, scale).reshape(old, new))
+        found = _along(to, found, dim, of_row(ones, [1, new], align_corners, None, scale).reshape(old, new))
     return found
-
-
-@named("upsample_bilinear2d", "upsample_bicubic2d")
-def upsample(to: Builder, x: Tensor, align_corners: bool, out: Sequence[Size], kind: str, **given: Any) -> Tensor:
-    sizes = [size.count for size in out[2:]]
-    factors = given.get("scale_factors") or [given.get("scales_h"), given.get("scales_w")]
-    return _between(to, x, sizes, align_corners, factors, kind)
-
-
-@named("upsample_linear1d")
-def upsample_linear(to: Builder, x: Tensor, align_corners: bool, out: Sequence[Size], **given: Any) -> Tensor:
-    factors = given.get("scale_factors") or [given.get("scales")]
-    return _between(to, x, [out[2].count], align_corners, factors, "upsample_bilinear2d")
 
 
 @named("conv_transpose2d")

@@ -86,10 +86,10 @@ def as_float(values: Array) -> Array:
     return np.asarray(values, np.float32)
 
 
-def dense(to: Builder, x: Tensor, operator: Operator, tensors: dict[str, str], kept: int = 1) -> Traced:
-    """Return the result of an operator that treats all but the last dimensions as rows."""
-    value, lead = to.rows(traced(to, x), kept)
-    return to.of_rows(to.add(operator, value, tensors=tensors), lead, kept)
+def dense(to: Builder, x: Tensor, operator: Operator, tensors: dict[str, str]) -> Traced:
+    """Return the result of an operator that treats all but the last dimension as rows."""
+    value, lead = to.rows(traced(to, x))
+    return to.of_rows(to.add(operator, value, tensors=tensors), lead)
 
 
 def whole(to: Builder, x: Tensor, operator: Operator, tensors: dict[str, str] | None = None) -> Traced:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fredsim.networks.graph import Node
+from fredsim.networks.graph import Node, numbers_of
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Array, Operator, Shape
@@ -155,10 +155,7 @@ class Builder:
 
     def numbers(self, value: int) -> Array | None:
         """Return the numbers of a constant; None of any other value."""
-        if isinstance(operator := self.operator(value), Reshape):
-            found = self.numbers(self.inputs(value)[0])
-            return None if found is None else found.reshape(self.shapes[value])
-        return operator.values if isinstance(operator, Constant) else None
+        return numbers_of(self.nodes, self.shapes, value)
 
     def traced(self, value: int, batch: bool = True) -> Traced:
         """Return a value as a tensor with the samples as its first dimension, or without samples."""

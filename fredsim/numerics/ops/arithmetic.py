@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -77,8 +78,7 @@ class Mul(_Both):
 
 
 class _Extreme(_Both):
-    @abstractmethod
-    def _beats(self, a: Array, b: Array) -> Array: ...
+    _beats: ClassVar[np.ufunc]
 
     def _both(self, a: Array, b: Array) -> Array:
         return np.where(self._beats(a, b) | (a != a), a, b)
@@ -100,8 +100,7 @@ class Maximum(_Extreme):
     Of equal ones it is b, and beside a NaN both have s = 1.
     """
 
-    def _beats(self, a: Array, b: Array) -> Array:
-        return np.asarray(a > b)
+    _beats = np.greater
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,7 @@ class Minimum(_Extreme):
     Of equal ones it is b, and beside a NaN both have s = 1.
     """
 
-    def _beats(self, a: Array, b: Array) -> Array:
-        return np.asarray(a < b)
+    _beats = np.less
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Queued(Stretches):
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, 0, each)
-        self._make_executor(1).warm_up()
+        self._make_executor(1)  # which compiles now, so that this is not counted in the run's time
         self._executor: QueueExecutor | None = None
 
     def _make_executor(self, places: int) -> QueueExecutor:

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import replace
 
 from fredsim.kernels.ops.images.repeated import RepeatedPixels
-from fredsim.networks.graph import Graph, Node
+from fredsim.networks.graph import Graph, Node, numbers_of
 from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
-from fredsim.numerics.ops.operator import Array, Operator
+from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.sources import Constant
 from fredsim.numerics.ops.views import Permute, Reshape
 
@@ -84,7 +84,7 @@ def _repeated(graph: Graph, used: Counter[int]) -> dict[int, tuple[int, Repeated
         before, ones = times.inputs
         if not before or not ones or used[before] != 1:
             continue
-        first, factor = graph.nodes[before - 1], _numbers(graph, ones)
+        first, factor = graph.nodes[before - 1], numbers_of(graph.nodes, graph.shapes, ones)
         channels, rows, down, columns, across = graph.shapes[product]
         source = first.inputs[0]
         if (
@@ -97,15 +97,6 @@ def _repeated(graph: Graph, used: Counter[int]) -> dict[int, tuple[int, Repeated
         ):
             found |= {before: (source, RepeatedPixels(down, across)), product: (before, None), number: (before, None)}
     return found
-
-
-def _numbers(graph: Graph, number: int) -> Array | None:
-    """Return the numbers of a constant, perhaps in another shape; None of any other value."""
-    node = graph.nodes[number - 1]
-    if isinstance(node.operator, Reshape) and node.inputs[0]:
-        values = _numbers(graph, node.inputs[0])
-        return None if values is None else values.reshape(graph.shapes[number])
-    return node.operator.values if isinstance(node.operator, Constant) else None
 
 
 def _joined_first(graph: Graph, used: Counter[int]) -> set[int]:

@@ -23,8 +23,7 @@ from fredsim.kernels.ops.dropout import draw_weights, drawing, scaled_or_zero
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of
-from fredsim.kernels.ops.sequences.dense_positions import put_tile
-from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns
+from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns, put_tile
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import where

@@ -10,7 +10,7 @@ from fredsim.compute.buffers import Tensor
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
+from fredsim.jit.tiles import tile_add, tile_load, tile_zeros
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
@@ -27,6 +27,7 @@ from fredsim.kernels.ops.sequences.products import (
     pack_columns,
     pack_rows,
     panels_of,
+    put_tile,
     sum_positions,
     sum_rows,
 )
@@ -47,15 +48,6 @@ def pack_weight_transposed(rank, size, barrier, a):
     """Write the transpose (rows, columns) of the tensor (columns, rows) that begins at parameter `begin` in panels."""
     weight = shift(floats(item(a.batch, PARAMS)), a.begin)
     pack_columns(rank, size, weight, a.rows, a.columns, a.rows, a.out)
-
-
-@subroutine(forceinline=True)
-def put_tile(out, at, stride, tile, left, width):
-    """Write a tile of `width` columns, of which so many are left."""
-    if left >= width:
-        tile_store(out, at, stride, tile)
-    else:
-        tile_store_part(out, at, stride, tile, left)
 
 
 @kernel(batch=int64s, x=floats, rows=int, depth=int, panels=floats, width=int, bias=int, zeros=floats, out=floats)

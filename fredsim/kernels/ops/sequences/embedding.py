@@ -17,14 +17,13 @@ from fredsim.jit.tiles import (
     tile_divide,
     tile_load,
     tile_store,
-    tile_store_part,
     tile_zeros,
 )
 from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Batch, Steps
 from fredsim.kernels.ops.rows import clear, part_of
-from fredsim.kernels.ops.sequences.products import PANEL, ZERO
+from fredsim.kernels.ops.sequences.products import PANEL, ZERO, put_tile
 from fredsim.kernels.ops.values import Value
 
 __all__ = ["INTEGERS", "EmbeddingKernels"]
@@ -91,7 +90,7 @@ def form_table(rank, size, barrier, a):
             for column in range(0, a.width, PANEL):
                 total = sum_row(a, row, column, shift(a.stacks, rank * LEVELS * PANEL), shift(a.levels, rank * LEVELS))
                 total = tile_divide(tile_add_number(total, 0.0), a.samples)
-                put_row(out, row * a.width + column, total, a.width - column)
+                put_tile(out, row * a.width + column, PANEL, total, a.width - column, PANEL)
 
 
 @kernel(TABLE)
@@ -110,7 +109,7 @@ def form_own_tables(rank, size, barrier, a):
                 at = (m * a.rows + row) * a.width + column
                 if a.add:
                     total = tile_add(tile_load(total, a.own, at, PANEL), total)
-                put_row(a.own, at, total, a.width - column)
+                put_tile(a.own, at, PANEL, total, a.width - column, PANEL)
 
 
 @subroutine
@@ -158,15 +157,6 @@ def join_last(stack, last):
     at = (last - 1) * PANEL
     total = tile_load(tile_zeros(1, 16), stack, at, PANEL)
     tile_store(stack, at, PANEL, tile_add_row(total, stack, at + PANEL))
-
-
-@subroutine
-def put_row(out, at, total, left):
-    """Write a panel of a row, of whose columns so many are left."""
-    if left >= PANEL:
-        tile_store(out, at, PANEL, total)
-    else:
-        tile_store_part(out, at, PANEL, total, left)
 
 
 class EmbeddingKernels(OperatorKernels):

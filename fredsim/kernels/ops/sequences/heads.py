@@ -95,11 +95,11 @@ def _fuse(graph: Graph, number: int) -> Graph | None:
     node, shapes, users = graph.nodes[number - 1], graph.shapes, _users(graph)
     attention = node.operator
     assert isinstance(attention, Attention)
-    last, places = number, np.arange(math.prod(shapes[number])).reshape(1, *shapes[number])
+    gone, last, places = {number}, number, np.arange(math.prod(shapes[number])).reshape(1, *shapes[number])
     while len(users[last]) == 1 and isinstance(graph.nodes[users[last][0] - 1].operator, Permute | Reshape):
         last = users[last][0]
+        gone.add(last)
         places = graph.nodes[last - 1].operator.forward([places], {})[0]
-    gone = {number, *_after(users, number, last)}
     found = _sources(graph, users, node.inputs, gone)
     sources = sorted({source for source, _ in found})
     lies = [_lie(sources.index(source), indices) for source, indices in found]
@@ -124,15 +124,6 @@ def _users(graph: Graph) -> list[list[int]]:
         for i in node.inputs:
             users[i].append(number)
     return users
-
-
-def _after(users: list[list[int]], number: int, last: int) -> list[int]:
-    """Return the nodes from the one that takes value `number` to `last`, each of which is the only one to do so."""
-    nodes = []
-    while number != last:
-        number = users[number][0]
-        nodes.append(number)
-    return nodes
 
 
 def _sources(graph: Graph, users: list[list[int]], numbers: Sequence[int], gone: set[int]) -> list[tuple[int, Indices]]:

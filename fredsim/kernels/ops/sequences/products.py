@@ -89,16 +89,21 @@ def pack_columns(rank, size, source, rows, columns, stride, out):
 
 
 @subroutine(forceinline=True)
+def put_tile(out, at, stride, tile, left, width):
+    """Write a tile of `width` columns, of which so many are left."""
+    if left >= width:
+        tile_store(out, at, stride, tile)
+    else:
+        tile_store_part(out, at, stride, tile, left)
+
+
+@subroutine(forceinline=True)
 def multiply_tile(like, factors, at, stride, depth, panel, panel_at, bias, bias_at, out, out_at, out_stride, width):
     """Write as many rows of one panel's product as the tile `like`, of +0, has; see multiply."""
     total = like
     for k in range(depth):
         total = tile_add_products(total, factors, at + k, stride, panel, panel_at + k * PANEL)
-    total = tile_add_row(total, bias, bias_at)
-    if width >= PANEL:
-        tile_store(out, out_at, out_stride, total)
-    else:
-        tile_store_part(out, out_at, out_stride, total, width)
+    put_tile(out, out_at, out_stride, tile_add_row(total, bias, bias_at), width, PANEL)
 
 
 @subroutine
