@@ -187,11 +187,11 @@ def _measure(
 ) -> dict[str, Any]:
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
-    Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
-    engine's part of it; `ended`, whether the whole run ended within the beginning; `short`, whether that or its few
-    iterations left too little to be measured for a longer run; two `milestones` of its clock, one within the beginning
-    and one at its end (fredsim.runs.plan.forecast); and, if updates count, how many events there were `up_to` the last
-    one.
+    Added to the summary are the number of `rows`; `peak`, the most memory that the process had, `buffers`, the engine's
+    part of it, and `more`, that of local steps and of the norm of the gradient; `ended`, whether the whole run ended
+    within the beginning; `short`, whether that or its few iterations left too little to be measured for a longer run;
+    two `milestones` of its clock, one within the beginning and one at its end (fredsim.runs.plan.forecast); and, if
+    updates count, how many events there were `up_to` the last one.
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -278,9 +278,9 @@ class Measuring(Observer):
         """Keep it."""
         self.compiled = True
 
-    def memory(self, peak: int, buffers: int) -> None:
+    def memory(self, peak: int, buffers: int, more: int) -> None:
         """Keep it."""
-        self.memory_taken = {"peak": peak, "buffers": buffers}
+        self.memory_taken = {"peak": peak, "buffers": buffers, "more": more}
 
 
 def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summary: dict[str, Any]) -> Estimate:
@@ -370,7 +370,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
     if experiment.clients.clip_each_sample is not None and not on_device:
         work += experiment.clients.batch_size * size  # the samples' gradients, which are on the host
-    return most_held, held + arrays * size + own + data + work
+    return most_held, held + arrays * size + own + data + work + summary["more"]
 
 
 def _whole_process(prepared: Prepared) -> bool:

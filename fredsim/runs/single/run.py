@@ -134,6 +134,11 @@ class Run:
         return self._engine
 
     @property
+    def further_bytes(self) -> int:
+        """The most bytes so far of what clients' local steps, and the norm of the gradient, take beside the engine."""
+        return self.simulation.work_bytes + sum(getattr(one, "buffer_bytes", 0) for one in self._measures.values())
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of `evaluation.metrics`."""
         return self._metrics_of_outputs.columns if self._metrics_of_outputs else ()
