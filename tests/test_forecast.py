@@ -370,6 +370,54 @@ def test_how_many_gradients_are_fresh_depends_on_the_clients_times(small_yaml: P
     assert runs[0].iterations > 1.2 * found
 
 
+@pytest.mark.parametrize("length", ["seconds=3", "seconds=3.5", "seconds=0.5", "iterations=5", "iterations=24"])
+@pytest.mark.parametrize("rows", ["every: 1", "every: 3", "every: 1, unit: updates", "every: 2, unit: updates"])
+@pytest.mark.parametrize("server", ["asgd", "sync"])
+def test_rows_of_a_run_that_ends_at_or_after_its_last_event(
+    server: str, rows: str, length: str, small_yaml: Path
+) -> None:
+    """The 8 clients arrive each second; there is a row where the time is over, unless that is the last event's."""
+    words = ["dispatcher={name: clock}", f"server={{name: {server}, lr: 0.1}}", f"evaluation={{{rows}}}", length]
+    (run,) = of(small_yaml, *words, *(["iterations=null"] if "seconds" in length else []))
+    key, value = length.split("=")
+    events = 8 * int(float(value)) if key == "seconds" else int(value)
+    unit = 8 if "updates" in rows and server == "sync" else 1
+    due = {(event, (event + 7) // 8) for event in range(1, events + 1) if event % (unit * int(rows[7])) == 0}
+    last = (events, float(value) if key == "seconds" else (events + 7) // 8)
+    assert run.rows == len({(0, 0), *due, last})
+
+
+def test_a_time_that_is_no_number_of_seconds(small_yaml: Path) -> None:
+    """In float64 the nanosecond 31999457 is a little more than 31999457 × 1e-9 seconds: no row more is due."""
+    assert 31_999_457 / 1e9 * 1e9 > 31_999_457
+    words = (
+        "dispatcher={name: clock, compute: {seconds: 31.999457e-3}}",
+        "evaluation={every: 31.999457e-3, unit: seconds}",
+    )
+    assert of(small_yaml, *words, "iterations=8")[0].rows == 2
+
+
+FOUR_OF_EIGHT = "server={name: sync, aggregate: 4, restart: true, lr: 0.1}"
+SMALL_BUDGET = "dispatcher={push: {budget: {bytes: 300}}, fetch: {budget: {bytes: 300}}}"
+
+
+@pytest.mark.parametrize(("words", "each"), [
+    ((FOUR_OF_EIGHT, "dispatcher={name: clock, compute: {seconds: [1, 2, 3, 4, 9, 9, 9, 9]}}"), (1, 2)),
+    (("dispatcher={name: clock, compute: {seconds: [1, 1, 1, 1, 2, 2, 2, 2], limit: 1.5}}",), (0.6, 1)),
+    (("server={name: sync, lr: 0.1}", "clients.count=40", "dispatcher={name: round_robin}"), (1, 1)),
+    (("dispatcher={push: {every: 100}, fetch: {every: 100}}",), (1, 1)),
+    (("server={name: fasgd, lr: 0.1}", SMALL_BUDGET), (1, 1)),
+], ids=["restart", "given up", "sync", "seldom", "parts"])  # fmt: skip
+def test_bytes_where_a_push_is_not_one_copy_and_one_fetch(
+    words: tuple[str, ...], each: tuple[float, float], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many pushes and fetches an event, as counted by hand; a gate may let all of them pass."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 0.0)
+    (run,) = of(small_yaml, *words, "iterations=20000")
+    found = run.pushed / (20_000 * 4 * P), run.fetched / (20_000 * 4 * P)
+    assert found == pytest.approx(each, rel=0.05)
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"

@@ -25,7 +25,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import has_file
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.forecast import Milestone, RunClock, arrived_share, clock_of, forecast_run
+from fredsim.runs.plan.forecast import Forecast, Milestone, RunClock, arrived_share, clock_of, forecast_run
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
@@ -60,11 +60,11 @@ class Estimate:
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
     the clients' own arrays, the data and the values of a minibatch; for networks other than `mlp` that of the whole
     process, which is measured: most of a PyTorch module's is what PyTorch takes; with backend cuda it is the memory of
-    the device. `pushed` and `fetched`, in bytes, are
-    those of a run without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated`
-    the seconds on the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal`
-    whether the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server
-    that could be written as a rule (docs/rules.md), None for all others.
+    the device. `pushed` and `fetched`, in bytes, are those of a run whose gates let all copies pass (`gated`: the run
+    has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None without
+    one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which may end it
+    earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
+    (docs/rules.md), None for all others.
     """
 
     label: str
@@ -139,7 +139,7 @@ def _estimate_of(
     counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
     run_clock = None if rough and counted else clock_of(prepared)
     kind = _measurement_key(prepared, threads, run_clock, any_count=rough and counted)
-    of_length = f"{kind} {prepared.length}"
+    of_length = f"{kind} {prepared.length} {prepared.interval}"
     if kind not in measured and of_length not in measured:
         plain = prepared.experiment.plain()
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
@@ -206,7 +206,8 @@ def _measure(
         reset_peak_memory()
         how = {"most_iterations": iterations, "default_threads": threads, "test": False}
         result = _beginning(prepared, root, how, observer, apart=apart)
-        summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
+        possible = {name: int(result.metrics[name].iloc[-1]) for name in ("potential_pushes", "potential_fetches")}
+        summary = {**result.summary, **possible, "rows": len(result.metrics), **observer.memory_taken}
         if run_clock is not None:
             columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
             milestones += list(zip(*columns, strict=True))
@@ -292,12 +293,9 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
     most_held, memory = _memory(prepared, summary, clients)
+    pushed, fetched = _bytes(prepared, summary, total)
     _, protocol = make_server(experiment)
-    interval, dataset = prepared.interval, prepared.dataset
-    updates = length.updates or total * summary["updates"] / max(1, summary["up_to"])
-    rows = interval.rows(total, updates, forecast.simulated * 1e9 if forecast else 0.0)
-    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
-        rows += 1  # the row when the time is over
+    rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
     return Estimate(
         label=label,
@@ -306,14 +304,49 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         iterations=total,
         most_held=most_held,
         memory=memory,
-        pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
-        fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
+        pushed=pushed,
+        fetched=fetched,
         seconds=total * summary["seconds"] / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
         exact=length.updates is None and (forecast is None or forecast.exact),
     )
+
+
+def _bytes(prepared: Prepared, summary: dict[str, Any], total: int) -> tuple[int, int]:
+    """Return how many bytes a run of `total` iterations pushes and fetches; at most, if gates may drop copies."""
+    guarded, protocol = make_server(prepared.experiment)
+    whole, done = 4 * prepared.model.layout.size * protocol.work.copied_arrays, max(1, int(summary["iterations"]))
+
+    def of(copies: str, sent: int, gate: Any, *, smaller: bool) -> int:
+        passed, possible = int(summary[copies]), int(summary[f"potential_{copies}"])
+        size = sent / passed if passed and (smaller or gate is None) else whole  # a gate may let parts of a copy pass
+        each = (passed if gate is None else possible) / done
+        if copies == "fetches" and total != done:
+            each = max(1.0, each)  # clients that were held at the end of the beginning fetch later
+        return round(total * each * size)
+
+    smaller = protocol.compressor is not None or guarded.contract.bytes_pushed
+    pushed = of("pushes", summary["bytes_pushed"], protocol.push_gate, smaller=smaller)
+    smaller = guarded.contract.bytes_fetched
+    return pushed, of("fetches", summary["bytes_fetched"], protocol.fetch_gate, smaller=smaller)
+
+
+def _rows(
+    prepared: Prepared, run_clock: RunClock | None, forecast: Forecast | None, summary: dict[str, Any], total: int
+) -> int:
+    """Return how many rows of metrics.csv a run of `total` iterations has."""
+    if run_clock is not None and run_clock.reacts and summary["ended"]:  # by its time, within the beginning
+        return int(summary["rows"])
+    done, up_to = int(summary["iterations"]), int(summary["up_to"])
+    if total == done:
+        updates = summary["updates"] + (0.5 if up_to < done else 0)
+    else:
+        updates = prepared.length.updates or total * summary["updates"] / max(1, up_to)
+    if forecast is None:
+        return prepared.interval.rows(total, updates)
+    return prepared.interval.rows(total, updates, round(forecast.simulated * 1e9), rests=forecast.rests)
 
 
 def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[int, int]:
