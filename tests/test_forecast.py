@@ -418,6 +418,15 @@ def test_bytes_where_a_push_is_not_one_copy_and_one_fetch(
     assert found == pytest.approx(each, rel=0.05)
 
 
+def test_what_is_given_up_depends_on_the_limit(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four slow clients all tasks, or none."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 1.0)  # longer than both runs take
+    clock = "dispatcher={name: clock, compute: {seconds: [1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5], limit: 1.2}}"
+    runs = of(small_yaml, clock, "iterations=null", "seconds=12", "sweep={dispatcher.compute.limit: [1.2, 1.5]}")
+    assert [run.iterations for run in runs] == [4 * 12 + 4 * 10, 4 * 12 + 4 * 8]
+    assert [run.pushed for run in runs] == [4 * P * 4 * 12, 4 * P * (4 * 12 + 4 * 8)]
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"
@@ -468,6 +477,10 @@ def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> N
     assert row.split()[:4] == ["hand", str(summary["iterations"]), "28", "20"]
     code, out, _ = command("plan", small_yaml, "iterations=null", "updates=100", NETWORK)
     assert out.splitlines()[1].split()[1].startswith("~")
+    words = ("iterations=10000", "evaluation={every: 100, unit: updates}", EXPONENTIAL)
+    for server, shown in (("asgd", "101"), ("rennala, batch: 7", "~")):
+        code, out, _ = command("plan", small_yaml, *words, f"server={{name: {server}, lr: 0.1}}")
+        assert out.splitlines()[1].split()[2].startswith(shown)
 
 
 def test_a_replayed_trace(small_yaml: Path, command: Command) -> None:
@@ -545,6 +558,20 @@ def test_lengths_in_updates_of_servers_that_collect(
     assert found.pushed == 100 * each * size
     (found,) = of(small_yaml, *words, "iterations=4000", "evaluation={every: 7, unit: updates}")
     assert found.rows == 1 + -(-4000 // each // 7)
+
+
+@pytest.mark.parametrize("clock", [(), ("dispatcher={name: clock, compute: {noise: {name: exponential}}}",)])
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_updates_where_all_is_known_ahead(
+    seconds: float, clock: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client alone makes an update by each five gradients."""
+    monkeypatch.setattr("fredsim.runs.plan.estimates.ENOUGH_SECONDS", seconds)
+    words = ("clients.count=1", "server={name: rennala, batch: 5, lr: 0.1}", "evaluation={every: 10, unit: updates}")
+    (found,) = of(small_yaml, *words, *clock, "iterations=24000")
+    assert (found.path, found.rows) == ("hand", 1 + 24_000 // 50)
+    (found,) = of(small_yaml, *words, *clock, "iterations=null", "updates=1000")
+    assert (found.iterations, found.rows) == (5000, 101)
 
 
 @pytest.mark.parametrize(("overrides", "alike"), [

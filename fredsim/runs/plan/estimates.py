@@ -62,9 +62,9 @@ class Estimate:
     process, which is measured: most of a PyTorch module's is what PyTorch takes; with backend cuda it is the memory of
     the device. `pushed` and `fetched`, in bytes, are those of a run whose gates let all copies pass (`gated`: the run
     has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None without
-    one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which may end it
-    earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
-    (docs/rules.md), None for all others.
+    one; `exact` whether iterations and simulated seconds are exact, and `exact_rows` whether these are; `goal` whether
+    the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could
+    be written as a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -80,6 +80,7 @@ class Estimate:
     rows: int
     simulated: float | None = None
     exact: bool = True
+    exact_rows: bool = True
     goal: bool = False
     as_rule: float | None = None
 
@@ -154,8 +155,9 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     """Return a key that is equal for runs whose iterations take the same time; if `any_count`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
-    told = _counts_updates(prepared) or (run_clock is not None and run_clock.reacts)
-    for part in ("server", "dispatcher"):  # numbers such as malenia's `harmonic`, and times, say what makes an update
+    on_clock = run_clock is not None and (run_clock.reacts or run_clock.clock.may_give_up)
+    told = _counts_updates(prepared) or on_clock
+    for part in ("server", "dispatcher"):  # such as malenia's `harmonic`, and times: of updates, and of what is sent
         numbers = flatten(plain[part]).items()
         kept[part] = {
             key: value for key, value in numbers if not isinstance(value, float) or (told and not _is_rate(key))
@@ -297,6 +299,9 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     _, protocol = make_server(experiment)
     rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
+    exact = length.updates is None and (forecast is None or forecast.exact)
+    # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
+    counted = prepared.interval.unit != "updates" or total == done or summary["updates"] == done
     return Estimate(
         label=label,
         path=summary["path"],
@@ -310,7 +315,8 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
-        exact=length.updates is None and (forecast is None or forecast.exact),
+        exact=exact,
+        exact_rows=exact and counted,
     )
 
 
