@@ -427,6 +427,16 @@ def test_what_is_given_up_depends_on_the_limit(small_yaml: Path, monkeypatch: py
     assert [run.pushed for run in runs] == [4 * P * 4 * 12, 4 * P * (4 * 12 + 4 * 8)]
 
 
+def test_a_run_that_fails_is_named(small_yaml: Path, refused: Refused) -> None:
+    """Where it is one of several: the others do not."""
+    down = "dispatcher={name: clock, outages: {up: 0.5, down: 0.1}}"
+    says = "give dispatcher.outages.up longer times than tasks take, or task: paused"
+    refused(
+        "plan", small_yaml, down, "sweep={dispatcher.outages.up: [50.0, 0.5]}", says=(f"{says} (in the run up=0.5)",)
+    )
+    refused("plan", small_yaml, down, says=(f"{says}\n",))
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"

@@ -16,9 +16,9 @@ import numpy as np
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, Experiment, irrelevant_to
 from fredsim.config.registry import own_modules
-from fredsim.config.resolution import placed
+from fredsim.config.resolution import in_run, placed
 from fredsim.config.sweep.expansion import ResolvedRun
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, FredsimError
 from fredsim.networks.layout import Layout
 from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
@@ -101,15 +101,18 @@ def estimate(
     between calls. `threads` is used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone
     count, and are about right: no process is started to measure memory; and where length and rows are counted in
     iterations, no clock is looked at, and runs that differ in the number of clients share a measurement, too. Raises
-    what running it raises.
+    what running it raises; of several runs, its message says in which.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured
     estimate_of = partial(_estimate_of, root=root, threads=threads, measured=measured, rough=rough)
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
-        with placed(run.place):
-            found = estimate_of(run.label, whole)
+        try:
+            with placed(run.place):
+                found = estimate_of(run.label, whole)
+        except FredsimError as error:
+            raise in_run(error, run.label) from error.__cause__
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
                 as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
