@@ -427,6 +427,18 @@ def test_what_is_given_up_depends_on_the_limit(small_yaml: Path, monkeypatch: py
     assert [run.pushed for run in runs] == [4 * P * 4 * 12, 4 * P * (4 * 12 + 4 * 8)]
 
 
+def test_who_arrives_when_may_depend_on_the_learning_rate(small_yaml: Path, command: Command) -> None:
+    """Where a gate asks for what is learned, and what it drops takes no time."""
+    clock = "dispatcher={name: clock, compute: {seconds: 0.5}, link: {up: 1e3, down: 1e3}}"
+    server = "server={name: bfasgd, lr: 0.1, c_push: 0.05, c_fetch: 0.05}"
+    words = (clock, server, "model.hidden=[4]", "iterations=null", "seconds=20", "sweep={server.lr: [0.001, 1.0]}")
+    runs = of(small_yaml, *words)
+    assert command("run", small_yaml, *words, "--quiet", "--out", "rates")[0] == 0
+    found = [result.summary["iterations"] for result in Results(Path("rates"))]
+    assert [run.iterations for run in runs] == found
+    assert found[0] != found[1]
+
+
 def test_a_run_that_fails_is_named(small_yaml: Path, refused: Refused) -> None:
     """Where it is one of several: the others do not."""
     down = "dispatcher={name: clock, outages: {up: 0.5, down: 0.1}}"

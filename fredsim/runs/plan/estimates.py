@@ -160,10 +160,13 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     on_clock = run_clock is not None and (run_clock.reacts or run_clock.clock.may_give_up)
     told = _counts_updates(prepared) or on_clock
+    rates_too = on_clock and _told_values(prepared)  # who arrives when then depends on what is learned
     for part in ("server", "dispatcher"):  # such as malenia's `harmonic`, and times: of updates, and of what is sent
         numbers = flatten(plain[part]).items()
         kept[part] = {
-            key: value for key, value in numbers if not isinstance(value, float) or (told and not _is_rate(key))
+            key: value
+            for key, value in numbers
+            if not isinstance(value, float) or (told and (rates_too or not _is_rate(key)))
         }
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
