@@ -1,6 +1,7 @@
 """A clock that is fitted to a record has the times that the record was made with, and predicts what comes of them."""
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fredsim.config.resolution import resolve
-from fredsim.errors import OutputError
+from fredsim.errors import FredsimWarning, OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.calibrate import READ, calibrated, distance, measured, predicted
 from fredsim.runs.single.execution import execute
@@ -38,7 +39,8 @@ CLOCKS: dict[str, dict[str, Any]] = {
 
 
 def recorded(clock: dict[str, Any], folder: Path, **changes: Any) -> Result:
-    execute(resolve(DATA | changes | {"dispatcher": {"name": "clock"} | clock}), folder)
+    data = DATA | changes | {"dispatcher": {"name": "clock"} | clock}
+    execute(resolve({key: value for key, value in data.items() if value is not None}), folder)
     return Result(folder)
 
 
@@ -125,6 +127,51 @@ def test_another_record_is_predicted_with_its_own_gates(tmp_path: Path, command:
     found = Result(kept / "gated")
     assert found.summary["pushes"] == sum(np.bincount(found.events["client"]) // 3)
     assert found.summary["time"] == pytest.approx(gated.summary["time"], rel=0.01)
+
+
+def test_another_record_is_predicted_with_its_own_limit(tmp_path: Path) -> None:
+    """Two of six clients give up each task; what the limit does is no property of the machines."""
+    clock = {"compute": {"seconds": [0.01, 0.02, 0.03, 0.04, 0.05, 0.06]}}
+    found = calibrated(recorded(clock, tmp_path / "run", iterations=120))
+    limited = recorded({"compute": clock["compute"] | {"limit": 0.04}}, tmp_path / "limited", iterations=120)
+    simulated = predicted(limited, found, tmp_path / "predicted")
+    assert simulated.summary["pushes"] == np.isin(limited.events["client"], range(4)).sum()
+    assert measured(simulated) == measured(limited)
+
+
+def test_records_that_do_not_tell_how_long_tasks_take(tmp_path: Path, refused: Refused) -> None:
+    """Of tasks that were given up, and of clients that were down for a time."""
+    unknown: dict[str, dict[str, Any]]
+    unknown = {"limited": {"compute": {"seconds": 0.02, "noise": {"name": "exponential"}, "limit": 0.02}},
+               "down": {"outages": {"up": 9.0, "down": 1.0}}}  # fmt: skip
+    for name, clock in unknown.items():
+        recorded(clock, tmp_path / name, iterations=60)
+    count = Result(tmp_path / "limited").events["given_up"].sum()
+    says = (f"limited: dispatcher.compute.limit gave up {count} tasks", "record a run without limit")
+    refused("calibrate", tmp_path / "limited", says=says)
+    refused("calibrate", tmp_path / "down", says=("down: dispatcher.outages is given", "record a run without outages"))
+
+
+@pytest.mark.parametrize("noise", ["none", {"name": "gamma", "cv": 0.5}], ids=["never", "seldom"])
+def test_tasks_that_the_server_has_cancelled_are_missing(noise: Any, tmp_path: Path) -> None:
+    """In each round the four slow clients begin anew; of a server that lets all tasks end, nothing is said."""
+    clock = {"compute": {"seconds": [10, 10, 20, 20, 20, 20], "noise": noise}}
+    server = {"name": "sync", "lr": 0.05, "aggregate": 2}
+    result = recorded(clock, tmp_path / "anew", server=server | {"restart": True}, iterations=60)
+    with pytest.warns(FredsimWarning, match=r"anew: the server has cancelled tasks.*the clock may be too fast"):
+        calibrated(result)
+    late = recorded(clock, tmp_path / "late", server=server, iterations=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrated(late)
+
+
+def test_a_run_of_seconds_is_measured_up_to_its_last_event(tmp_path: Path) -> None:
+    """As its prediction is, which has as many events, though the run went on for a time in which nobody arrived."""
+    result = recorded({"compute": {"seconds": 0.5}}, tmp_path / "run", iterations=None, seconds=3.4)
+    assert measured(result)["seconds"] == 3.0
+    simulated = predicted(result, calibrated(result), tmp_path / "predicted")
+    assert measured(simulated) == measured(result)
 
 
 def test_pushes_that_a_gate_drops_take_the_server_no_time(tmp_path: Path) -> None:

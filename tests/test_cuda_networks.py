@@ -516,6 +516,8 @@ LEAST_SQUARES = {"name": "least_squares", "train": 4000, "columns": 50}
 
 
 AVERAGE = {"name": "window", "min_window": 3, "max_window": 9}
+ADAMW = {"name": "adamw", "lr": 0.01}
+MANY = {"name": "npz:many.npz"}  # test rows
 
 
 @pytest.mark.parametrize("more", [
@@ -525,13 +527,22 @@ AVERAGE = {"name": "window", "min_window": 3, "max_window": 9}
     {"model": {"hidden": [600]}, "average": AVERAGE | {"device": "cpu"}},
     {"model": {"hidden": [600]}, "compress": {"name": "top_k", "k": 0.1}},
     {"model": {"hidden": [600]}, "clients": {"count": 4, "batch_size": 8, "clip_each_sample": 0.5}},
+    {"model": {"hidden": [600]}, "clients": {"count": 4, "batch_size": 8, "local_steps": 3, "optimizer": ADAMW}},
+    {"model": {"hidden": [200]}, "evaluation": {"every": 12, "gradient_norm": True}},
+    {"model": {"hidden": [200]}, "data": MANY},
+    {"model": {"hidden": [200]}, "data": MANY, "loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
 ], ids=[
     "digits", "least_squares", "perceptron", "four parts", "average", "average on the host", "residuals on the host",
-    "samples' gradients on the host",
+    "samples' gradients on the host", "local steps", "gradient norm", "many test rows", "many test rows of a network",
 ])  # fmt: skip
 def test_plan_says_the_memory_of_the_device(
-    more: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes
-) -> None:
+    more: dict[str, Any], command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    few, many = np.arange(200) % 10, np.arange(5000) % 10
+    x_train, x_test = (np.repeat(y[:, None], 64, 1).astype(np.float32) for y in (few, many))
+    np.savez("many.npz", x_train=x_train, y_train=few, x_test=x_test, y_test=many)
     changes: dict[str, Any] = {
         "iterations": 12, "data": {"name": "digits"}, "backend": "cuda", "clients": {"count": 4, "batch_size": 8},
         "server": {"name": "asgd", "lr": 0.01}, **more,

@@ -370,6 +370,85 @@ def test_how_many_gradients_are_fresh_depends_on_the_clients_times(small_yaml: P
     assert runs[0].iterations > 1.2 * found
 
 
+@pytest.mark.parametrize("length", ["seconds=3", "seconds=3.5", "seconds=0.5", "iterations=5", "iterations=24"])
+@pytest.mark.parametrize("rows", ["every: 1", "every: 3", "every: 1, unit: updates", "every: 2, unit: updates"])
+@pytest.mark.parametrize("server", ["asgd", "sync"])
+def test_rows_of_a_run_that_ends_at_or_after_its_last_event(
+    server: str, rows: str, length: str, small_yaml: Path
+) -> None:
+    """The 8 clients arrive each second; there is a row where the time is over, unless that is the last event's."""
+    words = ["dispatcher={name: clock}", f"server={{name: {server}, lr: 0.1}}", f"evaluation={{{rows}}}", length]
+    (run,) = of(small_yaml, *words, *(["iterations=null"] if "seconds" in length else []))
+    key, value = length.split("=")
+    events = 8 * int(float(value)) if key == "seconds" else int(value)
+    unit = 8 if "updates" in rows and server == "sync" else 1
+    due = {(event, (event + 7) // 8) for event in range(1, events + 1) if event % (unit * int(rows[7])) == 0}
+    last = (events, float(value) if key == "seconds" else (events + 7) // 8)
+    assert run.rows == len({(0, 0), *due, last})
+
+
+def test_a_time_that_is_no_number_of_seconds(small_yaml: Path) -> None:
+    """In float64 the nanosecond 31999457 is a little more than 31999457 × 1e-9 seconds: no row more is due."""
+    assert 31_999_457 / 1e9 * 1e9 > 31_999_457
+    words = (
+        "dispatcher={name: clock, compute: {seconds: 31.999457e-3}}",
+        "evaluation={every: 31.999457e-3, unit: seconds}",
+    )
+    assert of(small_yaml, *words, "iterations=8")[0].rows == 2
+
+
+FOUR_OF_EIGHT = "server={name: sync, aggregate: 4, restart: true, lr: 0.1}"
+SMALL_BUDGET = "dispatcher={push: {budget: {bytes: 300}}, fetch: {budget: {bytes: 300}}}"
+
+
+@pytest.mark.parametrize(("words", "each"), [
+    ((FOUR_OF_EIGHT, "dispatcher={name: clock, compute: {seconds: [1, 2, 3, 4, 9, 9, 9, 9]}}"), (1, 2)),
+    (("dispatcher={name: clock, compute: {seconds: [1, 1, 1, 1, 2, 2, 2, 2], limit: 1.5}}",), (0.6, 1)),
+    (("server={name: sync, lr: 0.1}", "clients.count=40", "dispatcher={name: round_robin}"), (1, 1)),
+    (("dispatcher={push: {every: 100}, fetch: {every: 100}}",), (1, 1)),
+    (("server={name: fasgd, lr: 0.1}", SMALL_BUDGET), (1, 1)),
+], ids=["restart", "given up", "sync", "seldom", "parts"])  # fmt: skip
+def test_bytes_where_a_push_is_not_one_copy_and_one_fetch(
+    words: tuple[str, ...], each: tuple[float, float], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many pushes and fetches an event, as counted by hand; a gate may let all of them pass."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 0.0)
+    (run,) = of(small_yaml, *words, "iterations=20000")
+    found = run.pushed / (20_000 * 4 * P), run.fetched / (20_000 * 4 * P)
+    assert found == pytest.approx(each, rel=0.05)
+
+
+def test_what_is_given_up_depends_on_the_limit(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four slow clients all tasks, or none."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 1.0)  # longer than both runs take
+    clock = "dispatcher={name: clock, compute: {seconds: [1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5], limit: 1.2}}"
+    runs = of(small_yaml, clock, "iterations=null", "seconds=12", "sweep={dispatcher.compute.limit: [1.2, 1.5]}")
+    assert [run.iterations for run in runs] == [4 * 12 + 4 * 10, 4 * 12 + 4 * 8]
+    assert [run.pushed for run in runs] == [4 * P * 4 * 12, 4 * P * (4 * 12 + 4 * 8)]
+
+
+def test_who_arrives_when_may_depend_on_the_learning_rate(small_yaml: Path, command: Command) -> None:
+    """Where a gate asks for what is learned, and what it drops takes no time."""
+    clock = "dispatcher={name: clock, compute: {seconds: 0.5}, link: {up: 1e3, down: 1e3}}"
+    server = "server={name: bfasgd, lr: 0.1, c_push: 0.05, c_fetch: 0.05}"
+    words = (clock, server, "model.hidden=[4]", "iterations=null", "seconds=20", "sweep={server.lr: [0.001, 1.0]}")
+    runs = of(small_yaml, *words)
+    assert command("run", small_yaml, *words, "--quiet", "--out", "rates")[0] == 0
+    found = [result.summary["iterations"] for result in Results(Path("rates"))]
+    assert [run.iterations for run in runs] == found
+    assert found[0] != found[1]
+
+
+def test_a_run_that_fails_is_named(small_yaml: Path, refused: Refused) -> None:
+    """Where it is one of several: the others do not."""
+    down = "dispatcher={name: clock, outages: {up: 0.5, down: 0.1}}"
+    says = "give dispatcher.outages.up longer times than tasks take, or task: paused"
+    refused(
+        "plan", small_yaml, down, "sweep={dispatcher.outages.up: [50.0, 0.5]}", says=(f"{says} (in the run up=0.5)",)
+    )
+    refused("plan", small_yaml, down, says=(f"{says}\n",))
+
+
 def test_runs_in_which_nobody_arrives(small_yaml: Path) -> None:
     """What the first of them took is no length to begin the second one with."""
     servers = "sweep={server.name: [asgd, sync]}"
@@ -420,6 +499,10 @@ def test_the_table_of_runs_with_a_clock(small_yaml: Path, command: Command) -> N
     assert row.split()[:4] == ["hand", str(summary["iterations"]), "28", "20"]
     code, out, _ = command("plan", small_yaml, "iterations=null", "updates=100", NETWORK)
     assert out.splitlines()[1].split()[1].startswith("~")
+    words = ("iterations=10000", "evaluation={every: 100, unit: updates}", EXPONENTIAL)
+    for server, shown in (("asgd", "101"), ("rennala, batch: 7", "~")):
+        code, out, _ = command("plan", small_yaml, *words, f"server={{name: {server}, lr: 0.1}}")
+        assert out.splitlines()[1].split()[2].startswith(shown)
 
 
 def test_a_replayed_trace(small_yaml: Path, command: Command) -> None:
@@ -497,6 +580,20 @@ def test_lengths_in_updates_of_servers_that_collect(
     assert found.pushed == 100 * each * size
     (found,) = of(small_yaml, *words, "iterations=4000", "evaluation={every: 7, unit: updates}")
     assert found.rows == 1 + -(-4000 // each // 7)
+
+
+@pytest.mark.parametrize("clock", [(), ("dispatcher={name: clock, compute: {noise: {name: exponential}}}",)])
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_updates_where_all_is_known_ahead(
+    seconds: float, clock: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client alone makes an update by each five gradients."""
+    monkeypatch.setattr("fredsim.runs.plan.estimates.ENOUGH_SECONDS", seconds)
+    words = ("clients.count=1", "server={name: rennala, batch: 5, lr: 0.1}", "evaluation={every: 10, unit: updates}")
+    (found,) = of(small_yaml, *words, *clock, "iterations=24000")
+    assert (found.path, found.rows) == ("hand", 1 + 24_000 // 50)
+    (found,) = of(small_yaml, *words, *clock, "iterations=null", "updates=1000")
+    assert (found.iterations, found.rows) == (5000, 101)
 
 
 @pytest.mark.parametrize(("overrides", "alike"), [

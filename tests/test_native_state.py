@@ -84,6 +84,8 @@ def test_a_parameter_that_is_not_trained_stays_as_it_is(digits: Dataset) -> None
     what = "its parameter 'mean', which is not trained,"
     with pytest.raises(ConfigError, match=f"Follows changes {what} in training, which no client pushes"):
         engine(model("Follows", digits), digits)
+    remarks = list(model("Follows", digits).remarks(digits.train.x[:MU]))
+    assert not any("limit on weights" in remark for remark in remarks), remarks
     other = engine(model("Follows", digits, of="nothing"), digits)
     assert other.evaluate(other._model.initial_params, "validation")[0] > 0
     other.close()

@@ -130,9 +130,9 @@ def test_a_folder_that_is_taken_at_once(
     """Another process begins the run anew as soon as it may: the first one ends as it did, or says what is gone."""
     wanted = fredsim.run(experiment, out=tmp_path / "wanted").summary["digest"]
 
-    def memory(self: Observer, peak: int, buffers: int) -> None:
+    def memory(self: Observer, *_: int) -> None:
         """Which is told when the lock has been given back."""
-        del self, peak, buffers
+        del self
         for path in (tmp_path / "out").rglob("summary.json"):
             if "seed=1" not in path.parent.name:
                 path.unlink()

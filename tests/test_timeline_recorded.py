@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 COLUMNS = ("client", "number", "begun", "fetched", "staleness", "began_ns", "done_ns", "received_ns", "time_ns")
+NAMED = ("client", "begun", "began_ns", "time_ns")
 SECOND = 10**9
 
 
@@ -98,6 +100,29 @@ figures:
   - {name: who, kind: waits, clients: 0}
   - {name: error, x: seconds}
 """
+
+
+@pytest.mark.parametrize(("server", "fraction"), [({"name": "sync", "aggregate": 3}, 1.0), ({"name": "asgd"}, 0.5)])
+def test_a_client_that_was_held_and_then_down(
+    server: dict[str, Any], fraction: float, simulate: Callable[..., Result]
+) -> None:
+    """It is held until it fetches, though others fetched before; only the tasks that it begins then are lost."""
+    outages = {"up": {"name": "exponential", "mean": 8}, "down": 1.0}
+    run = simulate({
+        "iterations": 400, "data": {"name": "digits"}, "model": {"hidden": [4]}, "events": True,
+        "clients": {"count": 6, "batch_size": 2, "fraction": fraction}, "server": server | {"lr": 0.1},
+        "dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}, "outages": outages},
+    })  # fmt: skip
+    held, lost, arrived = [0] * 6, [0] * 6, [0] * 6
+    for client, begun, began, time in zip(*(run.events[name] for name in NAMED), strict=True):
+        fetched = run.events["time_ns"][begun] if begun >= 0 else 0
+        held[client] += fetched - arrived[client]
+        lost[client] += began - fetched
+        arrived[client] = time
+    assert run.events["number"].sum() > sum(range(400 // 6)) * 6 + 100  # tasks were lost
+    totals = spans_of(run).totals(6)
+    assert totals[:, STATES.index("held")].tolist() == held
+    assert totals[:, STATES.index("lost")].tolist() == lost
 
 
 @pytest.mark.parametrize("server", ["asgd, lr: 0.1", "sync, lr: 0.1"])

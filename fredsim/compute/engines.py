@@ -90,6 +90,9 @@ class Engine(Protocol):
     def buffer_bytes(self) -> int:
         """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""
 
+    def note_evaluation(self, part: Part) -> None:
+        """Count in `buffer_bytes` what the evaluation of a part of the data set takes, though there is none yet."""
+
     @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""

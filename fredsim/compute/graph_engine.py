@@ -67,6 +67,9 @@ class Evaluation:
         """The bytes of the engine's buffers; 0: not known."""
         return 0
 
+    def note_evaluation(self, part: Part) -> None:
+        """Do nothing: samples are evaluated a block at a time, or it is not known; see Engine."""
+
     def facts(self) -> dict[str, Any]:
         """Return what summary.json says about the engine's numerics."""
         return {"numerics": self.numerics}

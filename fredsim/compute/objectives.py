@@ -19,7 +19,7 @@ from fredsim.numerics import squares
 from fredsim.numerics.arrays import MARGIN, Array, Floats, Integers
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Measure", "blocks_of", "engine_gradient_norm", "gap", "gradient_norm"]
+__all__ = ["EngineGradientNorm", "Measure", "blocks_of", "gap", "gradient_norm"]
 
 Measure = Callable[[Array], float]
 
@@ -77,29 +77,33 @@ def blocks_of(rows: int) -> list[Integers]:
     return [part for part in parts if part.size]
 
 
-def engine_gradient_norm(rows: int, make_engine: Callable[[int], Engine]) -> Measure:
-    """Return the function that measures ‖∇f‖₂ over the first `rows` training rows, by gradients of an engine.
+class EngineGradientNorm:
+    """Measures ‖∇f‖₂ over the first training rows, by gradients of an engine.
 
-    `make_engine` makes an engine for minibatches of a given size. The mean gradients of blocks of BLOCK consecutive
-    rows, the last of which may be shorter, are widened to float64, multiplied by their numbers of rows, added in
-    ascending order, and divided by the number of all rows.
+    The mean gradients of blocks of BLOCK consecutive rows, the last of which may be shorter, are widened to float64,
+    multiplied by their numbers of rows, added in ascending order, and divided by the number of all rows.
     """
-    parts = blocks_of(rows)
 
-    def measured(params: Array) -> float:
+    def __init__(self, rows: int, make_engine: Callable[[int], Engine]) -> None:
+        """`rows` is how many they are; `make_engine` makes an engine for minibatches of a given size."""
+        self._rows, self._make_engine = rows, make_engine
+        #: The most bytes of its engines' buffers so far; see Engine.
+        self.buffer_bytes = 0
+
+    def __call__(self, params: Array) -> float:
+        """Return the norm at parameters (P,)."""
         held = np.zeros(len(params) + MARGIN, np.float32)[: len(params)]
         held[...] = params
         total = np.zeros(len(params))
-        for blocks in parts:
+        for blocks in blocks_of(self._rows):
             size = blocks.shape[1]
-            engine = make_engine(size)  # closed below, as it may be long until the next row of metrics.csv
+            engine = self._make_engine(size)  # closed below, as it may be long until the next row of metrics.csv
             try:
                 for block in blocks:
                     grads, _ = engine.gradients([held], block[None])
                     total += np.asarray(grads[0]).astype(np.float64) * size
+                self.buffer_bytes = max(self.buffer_bytes, engine.buffer_bytes)
             finally:
                 engine.close()
         with np.errstate(all="ignore"):
-            return squares.norm(total / np.float64(rows))
-
-    return measured
+            return squares.norm(total / np.float64(self._rows))

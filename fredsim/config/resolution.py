@@ -16,16 +16,17 @@ from fredsim.config.partition import Iid, with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.errors import ConfigError, SimulationError, nearest
+from fredsim.errors import ConfigError, FredsimError, SimulationError, nearest
 from fredsim.hyper import REQUIRED, explain, fields_of
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "for_each_run", "placed", "resolve", "with_place"]
+__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "for_each_run", "in_run", "placed", "resolve", "with_place"]
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
 LONGEST_LABEL = 160  # the most characters of a run's label in a message
 
 Run = TypeVar("Run")
 Done = TypeVar("Done")
+AnyError = TypeVar("AnyError", bound=FredsimError)
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
@@ -301,7 +302,7 @@ def for_each_run(runs: Sequence[Run], do: Callable[[Run], Done], label: Callable
         except ConfigError as error:
             if not done and all(_message(do, other) == str(error) for other in runs[1:]):
                 raise
-            raise _in_run(error, label(run)) from None
+            raise in_run(error, label(run)) from None
     return done
 
 
@@ -313,9 +314,9 @@ def _message(do: Callable[[Run], Done], run: Run) -> str | None:
     return None
 
 
-def _in_run(error: ConfigError, label: str) -> ConfigError:
+def in_run(error: AnyError, label: str) -> AnyError:
     """Return the error with the run's label at the end of each of its lines; a single run has none."""
     if not label:
         return error
     short = label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}…"
-    return ConfigError(*(f"{line} (in the run {short})" for line in error.args))
+    return type(error)(*(f"{line} (in the run {short})" for line in error.args))

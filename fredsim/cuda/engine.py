@@ -40,6 +40,8 @@ Array = NDArray[np.float32]
 
 #: The most samples that are evaluated together, which bounds the memory that their z take.
 EVALUATED = 2**16
+#: The bytes of a sample that is evaluated besides its z: its number, its loss, and whether its answer is wrong.
+OF_SAMPLE = 9
 #: The most minibatches of one launch, which are along the third axis of the grid.
 MOST_MINIBATCHES = 65_535
 #: The most bytes of the gradients of a window of several runs.
@@ -83,7 +85,7 @@ class CudaEngine(QueuedEngine):
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(dataset, mu, model.layout.size, draw)
         self._sizes = model.sizes
-        self._of_window = self._of_evaluation = 0  # the bytes that they take, the most so far
+        self._of_window = self._evaluated = 0  # the bytes of a window, and the samples of a part, the most so far
         self.allocate(1)
         if not EMULATED:  # compile now, so that this is not counted in the run's time
             start = self.zeros(self._size)
@@ -92,8 +94,13 @@ class CudaEngine(QueuedEngine):
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of what `allocate` has room for, and of z of the samples that are evaluated; see Engine."""
-        return self._of_window + self._of_evaluation
+        """The bytes of what `allocate` has room for, and of what an evaluation takes; see Engine."""
+        of_z = 4 * min(self._evaluated, EVALUATED) * sum(self._sizes[1:])
+        return self._of_window + of_z + OF_SAMPLE * self._evaluated
+
+    def note_evaluation(self, part: Part) -> None:
+        """Count in `buffer_bytes` what the evaluation of a part takes; see Engine."""
+        self._evaluated = max(self._evaluated, len(getattr(self._dataset, part)))
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
@@ -188,7 +195,7 @@ class CudaEngine(QueuedEngine):
         x, here, rows = self._uploaded(split)[0], self.array_of(params), upload(np.arange(n), np.int32)
         held = upload([here.address], np.int64)
         z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
-        self._of_evaluation = max(self._of_evaluation, _bytes(*z))
+        self._evaluated = max(self._evaluated, n)
         space = Workspace(self._sizes, [array.address for array in z], [])
         for begin in range(0, n, EVALUATED):
             launches, count, some = Launches(machine()), min(EVALUATED, n - begin), rows[begin:].address

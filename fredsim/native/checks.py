@@ -144,8 +144,8 @@ def are_probabilities(module: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
 def left_by_forward(module: Any, x: torch.Tensor) -> tuple[str, str]:
     """Return the names of the first parameter, and of the first attribute, a whole number, that a forward pass changes.
 
-    A limit on weights changes parameters, which are put back afterwards; a count of calls stays. A name is "" if there
-    is none, and both are if the module fails.
+    A limit on weights changes parameters, which are put back afterwards; a count of calls stays. Those that are not
+    trained are not meant: a change in them is refused. A name is "" if there is none, and both are if the module fails.
     """
 
     def counts() -> dict[str, int]:
@@ -158,7 +158,8 @@ def left_by_forward(module: Any, x: torch.Tensor) -> tuple[str, str]:
     try:
         with torch.no_grad():
             module(x)
-        changed = (name for (name, now), was in zip(named.items(), before, strict=True) if not same(now, was))
+        pairs = zip(named.items(), before, strict=True)
+        changed = (name for (name, now), was in pairs if now.requires_grad and not same(now, was))
         return next(changed, ""), next((name for name, value in counts().items() if counted.get(name) != value), "")
     except BaseException as error:  # of any type: see are_probabilities
         if is_interrupt(error):

@@ -66,7 +66,7 @@ def print_estimates(estimates: Iterable[Estimate], total: int) -> None:
     for run in found:
         about = "" if run.exact else "~"
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
-        by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
+        by_clock = (f"{'' if run.exact_rows else '~'}{run.rows:,}", simulated) if timed else ()
         sizes = (format_bytes(size) for size in (run.memory, run.pushed, run.fetched))
         held = HELD[run.path] if run.most_held != 1 else HELD[run.path].removesuffix("s")
         live, took = f"{run.most_held:,} {held}", duration(run.seconds)

@@ -42,6 +42,7 @@ class CudaGraphEngine(QueuedEngine):
         super().__init__(dataset, mu, graph.layout.size, draw)
         self._graph, self.draws = graph, graph.draws
         self._together = 0  # the most minibatches so far whose gradients there was room for
+        self._evaluated = 0  # the most bytes so far that the evaluation of a part was said to take
         self._arena = Arena()
         self._programs: dict[tuple[int, str], Program] = {}
         self._bounds = _bounds(dataset)
@@ -50,7 +51,12 @@ class CudaGraphEngine(QueuedEngine):
     @property
     def buffer_bytes(self) -> int:
         """The bytes of values and errors, and of a window's gradients; see Engine."""
-        return self._arena.nbytes + 4 * self.stride * self._together
+        return max(self._arena.nbytes, self._evaluated) + 4 * self.stride * self._together
+
+    def note_evaluation(self, part: Part) -> None:
+        """Count in `buffer_bytes` what the evaluation of a part takes; see Engine."""
+        found = self._blocks(len(getattr(self._dataset, part)), "outcomes")
+        self._evaluated = max([self._evaluated, *(4 * blocks * program.floats for _, blocks, program in found)])
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""

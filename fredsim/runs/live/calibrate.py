@@ -17,7 +17,7 @@ from fredsim.config.document import Document
 from fredsim.config.experiment import Experiment, exchange_keys
 from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.dispatchers.distributions import Distributions
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, warn
 from fredsim.numerics.arrays import Floats
 from fredsim.numerics.distributions import draw
 from fredsim.numerics.streams import Stream, Streams
@@ -65,6 +65,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     takes = takes / tasks.gradients
     if shared:
         takes, whose = takes[tasks.fresh], whose[tasks.fresh]
+    _warn_of_cancelled(result)
     seconds = _seconds(takes, whose, result.config["clients"]["count"])
     scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
@@ -76,7 +77,7 @@ def calibrated(result: Result) -> dict[str, Any]:
 
 
 def _check(result: Result) -> None:
-    """Raise OutputError if a record has no times, or none of its fetches."""
+    """Raise OutputError if a record has no times, none of its fetches, or not how long all tasks would have taken."""
     events = result.events
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
@@ -87,11 +88,35 @@ def _check(result: Result) -> None:
             f"{result.folder}: dispatcher.wait is false, so clients fetch while they compute, and no task tells how "
             "long a fetch took; record a run that waits"
         )
+    if "given_up" in events and (count := np.count_nonzero(events["given_up"])):
+        raise OutputError(
+            f"{result.folder}: dispatcher.compute.limit gave up {count:,} tasks, and nothing tells how long they would "
+            "have taken; record a run without limit"
+        )
+    if result.config["dispatcher"].get("outages"):
+        raise OutputError(
+            f"{result.folder}: dispatcher.outages is given, and nothing tells when clients were down; record a run "
+            "without outages"
+        )
+
+
+def _warn_of_cancelled(result: Result) -> None:
+    """Warn if the server has cancelled tasks: their numbers are missing, or their clients never arrived."""
+    client, number = (result.events[name].to_numpy() for name in ("client", "number"))
+    tasks = np.zeros(result.config["clients"]["count"], np.int64)
+    np.maximum.at(tasks, client, number + 1)
+    missing = tasks.sum() > len(client) or not tasks.all()
+    if missing and make_server(_as_recorded(result))[0].contract.cancels:
+        what = "the server has cancelled tasks, the long ones before others, which no record has"
+        warn(f"{result.folder}: {what}, so that the clock may be too fast; record a run whose server lets all end")
 
 
 def _experiment(result: Result, clock: Mapping[str, Any], **changes: Any) -> Experiment:
-    """Return a record's experiment on another clock, with its own gates and so on. Raises ConfigError."""
-    dispatcher = dict(clock) | exchange_keys(result.config["dispatcher"])
+    """Return a record's experiment on another clock, with its own gates, limit and so on. Raises ConfigError."""
+    asked = result.config["dispatcher"]
+    dispatcher = dict(clock) | exchange_keys(asked)
+    if asked["name"] == "clock" and "limit" in asked["compute"]:  # when clients give up is no time of theirs
+        dispatcher["compute"] = dispatcher.get("compute", {}) | {"limit": asked["compute"]["limit"]}
     data = result.config | {"dispatcher": dispatcher, "path": "auto"} | changes
     return open_experiment({key: value for key, value in data.items() if value is not None}, Document(data).place)
 
@@ -144,11 +169,15 @@ def _tasks(result: Result) -> Tasks:
     )
 
 
+def _as_recorded(result: Result) -> Experiment:
+    """Return a record's experiment, on another clock if it has none: a trace may be gone."""
+    asked = result.config["dispatcher"]
+    return _experiment(result, asked if asked["name"] == "clock" else {"name": "clock"})
+
+
 def _gradients(result: Result, clients: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many local steps these clients' tasks with these numbers had, int64 (n,)."""
-    asked = result.config["dispatcher"]
-    # Only a clock lets tasks differ; a trace may be gone.
-    experiment = _experiment(result, asked if asked["name"] == "clock" else {"name": "clock"})
+    experiment = _as_recorded(result)  # only a clock lets tasks differ
     work = make_server(experiment)[1].work
     if work.varied is None:
         return np.full(len(clients), work.steps)
@@ -252,8 +281,9 @@ def measured(result: Result) -> dict[str, float | None]:
     """
     if not result.timed:
         raise OutputError(f"{result.folder}: has no times; give a run with a clock, or one by `fredsim live`")
-    events, seconds = result.events_of(("staleness",)), float(result.summary["time"])
-    if not (len(events) and seconds > 0):
+    events = result.events_of(("staleness", "time_ns"))
+    seconds = int(events["time_ns"].max()) / 1e9 if len(events) else 0.0  # not to the end of a run of `seconds`
+    if not seconds:
         raise OutputError(f"{result.folder}: no gradient arrived in it; give a run with events")
     return {
         "seconds": seconds,

@@ -16,16 +16,16 @@ import numpy as np
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, Experiment, irrelevant_to
 from fredsim.config.registry import own_modules
-from fredsim.config.resolution import placed
+from fredsim.config.resolution import in_run, placed
 from fredsim.config.sweep.expansion import ResolvedRun
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, FredsimError
 from fredsim.networks.layout import Layout
 from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import has_file
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.forecast import Milestone, RunClock, arrived_share, clock_of, forecast_run
+from fredsim.runs.plan.forecast import Forecast, Milestone, RunClock, arrived_share, clock_of, forecast_run
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
@@ -60,11 +60,11 @@ class Estimate:
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
     the clients' own arrays, the data and the values of a minibatch; for networks other than `mlp` that of the whole
     process, which is measured: most of a PyTorch module's is what PyTorch takes; with backend cuda it is the memory of
-    the device. `pushed` and `fetched`, in bytes, are
-    those of a run without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated`
-    the seconds on the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal`
-    whether the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server
-    that could be written as a rule (docs/rules.md), None for all others.
+    the device. `pushed` and `fetched`, in bytes, are those of a run whose gates let all copies pass (`gated`: the run
+    has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None without
+    one; `exact` whether iterations and simulated seconds are exact, and `exact_rows` whether these are; `goal` whether
+    the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could
+    be written as a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -80,6 +80,7 @@ class Estimate:
     rows: int
     simulated: float | None = None
     exact: bool = True
+    exact_rows: bool = True
     goal: bool = False
     as_rule: float | None = None
 
@@ -100,15 +101,18 @@ def estimate(
     between calls. `threads` is used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone
     count, and are about right: no process is started to measure memory; and where length and rows are counted in
     iterations, no clock is looked at, and runs that differ in the number of clients share a measurement, too. Raises
-    what running it raises.
+    what running it raises; of several runs, its message says in which.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured
     estimate_of = partial(_estimate_of, root=root, threads=threads, measured=measured, rough=rough)
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
-        with placed(run.place):
-            found = estimate_of(run.label, whole)
+        try:
+            with placed(run.place):
+                found = estimate_of(run.label, whole)
+        except FredsimError as error:
+            raise in_run(error, run.label) from error.__cause__
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
                 as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
@@ -139,7 +143,7 @@ def _estimate_of(
     counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
     run_clock = None if rough and counted else clock_of(prepared)
     kind = _measurement_key(prepared, threads, run_clock, any_count=rough and counted)
-    of_length = f"{kind} {prepared.length}"
+    of_length = f"{kind} {prepared.length} {prepared.interval}"
     if kind not in measured and of_length not in measured:
         plain = prepared.experiment.plain()
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
@@ -154,11 +158,15 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
     """Return a key that is equal for runs whose iterations take the same time; if `any_count`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
-    told = _counts_updates(prepared) or (run_clock is not None and run_clock.reacts)
-    for part in ("server", "dispatcher"):  # numbers such as malenia's `harmonic`, and times, say what makes an update
+    on_clock = run_clock is not None and (run_clock.reacts or run_clock.clock.may_give_up)
+    told = _counts_updates(prepared) or on_clock
+    rates_too = on_clock and _told_values(prepared)  # who arrives when then depends on what is learned
+    for part in ("server", "dispatcher"):  # such as malenia's `harmonic`, and times: of updates, and of what is sent
         numbers = flatten(plain[part]).items()
         kept[part] = {
-            key: value for key, value in numbers if not isinstance(value, float) or (told and not _is_rate(key))
+            key: value
+            for key, value in numbers
+            if not isinstance(value, float) or (told and (rates_too or not _is_rate(key)))
         }
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
     if any_count:
@@ -187,11 +195,11 @@ def _measure(
 ) -> dict[str, Any]:
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
-    Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
-    engine's part of it; `ended`, whether the whole run ended within the beginning; `short`, whether that or its few
-    iterations left too little to be measured for a longer run; two `milestones` of its clock, one within the beginning
-    and one at its end (fredsim.runs.plan.forecast); and, if updates count, how many events there were `up_to` the last
-    one.
+    Added to the summary are the number of `rows`; `peak`, the most memory that the process had, `buffers`, the engine's
+    part of it, and `more`, that of local steps and of the norm of the gradient; `ended`, whether the whole run ended
+    within the beginning; `short`, whether that or its few iterations left too little to be measured for a longer run;
+    two `milestones` of its clock, one within the beginning and one at its end (fredsim.runs.plan.forecast); and, if
+    updates count, how many events there were `up_to` the last one.
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -206,7 +214,8 @@ def _measure(
         reset_peak_memory()
         how = {"most_iterations": iterations, "default_threads": threads, "test": False}
         result = _beginning(prepared, root, how, observer, apart=apart)
-        summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
+        possible = {name: int(result.metrics[name].iloc[-1]) for name in ("potential_pushes", "potential_fetches")}
+        summary = {**result.summary, **possible, "rows": len(result.metrics), **observer.memory_taken}
         if run_clock is not None:
             columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
             milestones += list(zip(*columns, strict=True))
@@ -278,9 +287,9 @@ class Measuring(Observer):
         """Keep it."""
         self.compiled = True
 
-    def memory(self, peak: int, buffers: int) -> None:
+    def memory(self, peak: int, buffers: int, more: int) -> None:
         """Keep it."""
-        self.memory_taken = {"peak": peak, "buffers": buffers}
+        self.memory_taken = {"peak": peak, "buffers": buffers, "more": more}
 
 
 def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summary: dict[str, Any]) -> Estimate:
@@ -292,13 +301,13 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
     most_held, memory = _memory(prepared, summary, clients)
+    pushed, fetched = _bytes(prepared, summary, total)
     _, protocol = make_server(experiment)
-    interval, dataset = prepared.interval, prepared.dataset
-    updates = length.updates or total * summary["updates"] / max(1, summary["up_to"])
-    rows = interval.rows(total, updates, forecast.simulated * 1e9 if forecast else 0.0)
-    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
-        rows += 1  # the row when the time is over
+    rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
+    exact = length.updates is None and (forecast is None or forecast.exact)
+    # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
+    counted = prepared.interval.unit != "updates" or total == done or summary["updates"] == done
     return Estimate(
         label=label,
         path=summary["path"],
@@ -306,14 +315,50 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         iterations=total,
         most_held=most_held,
         memory=memory,
-        pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
-        fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
+        pushed=pushed,
+        fetched=fetched,
         seconds=total * summary["seconds"] / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
-        exact=length.updates is None and (forecast is None or forecast.exact),
+        exact=exact,
+        exact_rows=exact and counted,
     )
+
+
+def _bytes(prepared: Prepared, summary: dict[str, Any], total: int) -> tuple[int, int]:
+    """Return how many bytes a run of `total` iterations pushes and fetches; at most, if gates may drop copies."""
+    guarded, protocol = make_server(prepared.experiment)
+    whole, done = 4 * prepared.model.layout.size * protocol.work.copied_arrays, max(1, int(summary["iterations"]))
+
+    def of(copies: str, sent: int, gate: Any, *, smaller: bool) -> int:
+        passed, possible = int(summary[copies]), int(summary[f"potential_{copies}"])
+        size = sent / passed if passed and (smaller or gate is None) else whole  # a gate may let parts of a copy pass
+        each = (passed if gate is None else possible) / done
+        if copies == "fetches" and total != done:
+            each = max(1.0, each)  # clients that were held at the end of the beginning fetch later
+        return round(total * each * size)
+
+    smaller = protocol.compressor is not None or guarded.contract.bytes_pushed
+    pushed = of("pushes", summary["bytes_pushed"], protocol.push_gate, smaller=smaller)
+    smaller = guarded.contract.bytes_fetched
+    return pushed, of("fetches", summary["bytes_fetched"], protocol.fetch_gate, smaller=smaller)
+
+
+def _rows(
+    prepared: Prepared, run_clock: RunClock | None, forecast: Forecast | None, summary: dict[str, Any], total: int
+) -> int:
+    """Return how many rows of metrics.csv a run of `total` iterations has."""
+    if run_clock is not None and run_clock.reacts and summary["ended"]:  # by its time, within the beginning
+        return int(summary["rows"])
+    done, up_to = int(summary["iterations"]), int(summary["up_to"])
+    if total == done:
+        updates = summary["updates"] + (0.5 if up_to < done else 0)
+    else:
+        updates = prepared.length.updates or total * summary["updates"] / max(1, up_to)
+    if forecast is None:
+        return prepared.interval.rows(total, updates)
+    return prepared.interval.rows(total, updates, round(forecast.simulated * 1e9), rests=forecast.rests)
 
 
 def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[int, int]:
@@ -370,7 +415,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
     if experiment.clients.clip_each_sample is not None and not on_device:
         work += experiment.clients.batch_size * size  # the samples' gradients, which are on the host
-    return most_held, held + arrays * size + own + data + work
+    return most_held, held + arrays * size + own + data + work + summary["more"]
 
 
 def _whole_process(prepared: Prepared) -> bool:

@@ -35,11 +35,15 @@ Milestone = tuple[int, float]
 
 @dataclass(frozen=True)
 class Forecast:
-    """How many events a run will have, how many simulated seconds it will take, and whether both are exact."""
+    """How many events a run will have, how many simulated seconds it will take, and whether both are exact.
+
+    `rests`: whether the last event is earlier than that, as far as it is known.
+    """
 
     iterations: int
     simulated: float
     exact: bool = False
+    rests: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,13 @@ def forecast_run(prepared: Prepared, found: RunClock, summary: Mapping[str, Any]
     (before, began), (done, now) = milestones
     until = None if prepared.length.until is None else prepared.length.until / 1e9
     if ended and until is not None:
-        return Forecast(done, until, exact=True)
+        return Forecast(done, until, exact=True, rests=now < until)
     if done == iterations:
         return Forecast(done, now, exact=True)
     rate = (done - before) / (now - began) if now > began else math.inf  # events a second
     if iterations is None:
         assert until is not None
-        return Forecast(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until)
+        return Forecast(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until, rests=True)
     return Forecast(iterations, now + (iterations - done) / rate if rate > 0 else now)
 
 

@@ -35,10 +35,11 @@ class Observer:
     def checkpoint(self, iteration: int) -> None:
         """Report that a checkpoint was written."""
 
-    def memory(self, peak: int, buffers: int) -> None:
+    def memory(self, peak: int, buffers: int, more: int) -> None:
         """Report, after the last event, the most bytes of memory that the process of the run has had.
 
-        `buffers` of these are the engine's buffers (fredsim.compute.engines.Engine.buffer_bytes).
+        `buffers` of these are the engine's buffers (fredsim.compute.engines.Engine.buffer_bytes), and `more` what
+        clients' local steps, and the norm of the gradient, take besides.
         """
 
     def end(self, label: str, summary: Mapping[str, Any], ending: str) -> None:

@@ -174,7 +174,9 @@ def execute_here(
         _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
         ended = Result(folder)
         ending = ended.ending  # read while the folder is locked: another process may do the run anew
-    observer.memory(peak_memory(), run.engine.buffer_bytes)
+    if not test:  # what is said is the memory of a whole run
+        run.engine.note_evaluation("test")
+    observer.memory(peak_memory(), run.engine.buffer_bytes, run.further_bytes)
     observer.end(name, ended.summary, ending)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
-from fredsim.compute.objectives import Measure, blocks_of, engine_gradient_norm, gap, gradient_norm
+from fredsim.compute.objectives import EngineGradientNorm, Measure, blocks_of, gap, gradient_norm
 from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.config.choices import Backend
 from fredsim.config.metrics import is_taken
@@ -34,7 +34,7 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
             found["gradient_norm"] = gradient_norm(dataset)
         else:
             _check_kernels(prepared, backend)
-            found["gradient_norm"] = engine_gradient_norm(len(dataset.train), engine_of_block)
+            found["gradient_norm"] = EngineGradientNorm(len(dataset.train), engine_of_block)
     return found
 
 

@@ -104,7 +104,9 @@ class Run:
         self._checkpoint_at = policy.at
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._own_engine: Engine | None = None  # in its place
-        self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
+        self._observer, self._stop, self._length = observer, stop, length
+        # If there is a most of events, a schedule is not to end where each of them would be an update.
+        self._drawn = length if length.iterations is None else replace(length, updates=None)
         self._folder, self._stop_at, self._hooks = folder, stop_at, hooks
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
         self._events = EventFile(folder / "events.parquet")
@@ -132,6 +134,11 @@ class Run:
     def engine(self) -> Engine:
         """The engine that computes it: after a divergence perhaps another than the given one, until `close`."""
         return self._engine
+
+    @property
+    def further_bytes(self) -> int:
+        """The most bytes so far of what clients' local steps, and the norm of the gradient, take beside the engine."""
+        return self.simulation.work_bytes + sum(getattr(one, "buffer_bytes", 0) for one in self._measures.values())
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -135,8 +135,13 @@ def _at(time: Integers, event: Integers) -> Integers:
 
 
 def _next_fetch(events: pd.DataFrame, event: Integers) -> Integers:
-    """Return, for each event, the first one from it on at which a client fetched, or the last one; −1 for event −1."""
-    fetches = np.flatnonzero(events["fetched"].to_numpy() > 0)
+    """Return, for each event, the first one from it on after which a task may have been given up; −1 for event −1.
+
+    At such an event there were more fetches than tasks in the record began with. If none comes, it is the last event.
+    """
+    begun = events[["begun", "client"]].drop_duplicates()["begun"].to_numpy()
+    recorded = np.bincount(begun[begun >= 0], minlength=len(events))
+    fetches = np.flatnonzero(events["fetched"].to_numpy() > recorded)
     places = np.searchsorted(fetches, event)
     following = np.append(fetches, len(events) - 1)[places]
     return np.where(event >= 0, following, -1)

@@ -256,6 +256,11 @@ class Simulation:
         return self._dispatcher.timed
 
     @property
+    def work_bytes(self) -> int:
+        """The most bytes so far of the arrays in which clients take local steps."""
+        return 0
+
+    @property
     def declares_state(self) -> bool:
         """Whether the state is certain to be complete: false if a user's class does not declare its state."""
         parts = [*self._stateful_parts().values(), self._protocol.work.optimizer]

@@ -181,6 +181,11 @@ class Snapshots(Simulation):
         probe = self._parts.probe
         return limit if probe is None else min(limit, probe.events_until_due(self.iteration))
 
+    @property
+    def work_bytes(self) -> int:
+        """The bytes of the arrays in which clients take their steps."""
+        return self._work.nbytes
+
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
         more: dict[str, Stateful | None] = {"control": self._control, "participation": self._participation}

@@ -184,6 +184,11 @@ class LocalWork(Stateful):
         if isinstance(optimizer, GuardedOptimizer):
             optimizer.note_start()
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays in which clients take their steps, as many clients as there were at once so far."""
+        return sum(array.nbytes for some in (*self._buffers, self._pushes) for array in some)
+
     def _engine_for_samples(self, make: Callable[[], Engine] | None) -> Engine | None:
         """Return what computes the gradients of single samples; None if these are not clipped.
 

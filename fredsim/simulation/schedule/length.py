@@ -85,8 +85,16 @@ class Interval:
         """Return when the next row is due on the clock, in nanoseconds, after `rows` such rows; ∞ for other units."""
         return (rows + 1) * self.every if self.unit == "nanoseconds" else math.inf
 
-    def rows(self, iterations: int, updates: float, nanoseconds: float = 0.0) -> int:
-        """Return how many rows a run of so many iterations, updates and simulated nanoseconds has."""
-        if self.unit == "iterations":  # the last row is often due anyway
-            return 1 + min(iterations, math.ceil(((iterations - 1) * self.steps + 1) / self.every))
-        return 1 + math.ceil((updates if self.unit == "updates" else nanoseconds) / self.every)
+    def rows(self, iterations: int, updates: float, nanoseconds: int = 0, *, rests: bool = False) -> int:
+        """Return how many rows a run of so many iterations, updates and simulated nanoseconds has.
+
+        `updates` are not whole if events come after the last one; `rests`: whether the run's time goes on after its
+        last event.
+        """
+        if self.unit == "nanoseconds":
+            return 1 + -(-nanoseconds // self.every)
+        if self.unit == "updates":
+            due, last_is_due = int(updates // self.every), updates % self.every == 0 and (updates > 0 or not iterations)
+        else:
+            due, last_is_due = min(iterations, iterations * self.steps // self.every), self.due(iterations, 0, 0)
+        return 1 + due + (rests or not last_is_due)

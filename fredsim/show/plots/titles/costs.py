@@ -51,20 +51,19 @@ def cheapest(
         return f"{start}: {most_wins([*map(_first, found)], called, len(panels), 'panels')}"
     (order,) = found
     start += f" in 1 of {len(panels)} panels" if len(panels) > 1 else ""
-    alone = len(called) == 1
-    texts = [
-        f"{best.name if alone else called[label]} ({amount(best.cost)}, {number(best.value)})" for label, best in order
-    ]
+
+    def shown(label: str, cost: Cost) -> str:
+        return f"{called[label] if len(called) > 1 else cost.name} ({amount(cost.cost)}, {number(cost.value)})"
+
     if len(tied := _first(order)) > 1:
         some = equals([called[label] for label in tied], len(order))
         return f"{start}: {some} ({amount(order[0][1].cost)}, {number(order[0][1].value)} each)"
-    text = f"{start}: {texts[0]}"
-    lowest = min((cost for costs in panels for cost in costs.items()), key=lambda one: _lowest(one[1]).value)
-    least = _lowest(lowest[1])
-    if least.value < order[0][1].value:
-        name = least.name if alone else called[lowest[0]]
-        return f"{text}; lowest: {name} ({amount(least.cost)}, {number(least.value)})"
-    return f"{text}; next: {texts[1]}" if len(texts) > 1 else text
+    text = f"{start}: {shown(*order[0])}"
+    lowest = [(label, _lowest(some)) for costs in panels for label, some in costs.items()]
+    least = min(lowest, key=lambda one: one[1].value)
+    if least[1].value < order[0][1].value:
+        return f"{text}; lowest: {shown(*least)}"
+    return f"{text}; next: {shown(*order[1])}" if len(order) > 1 else text
 
 
 def _lowest(costs: Sequence[Cost]) -> Cost:
