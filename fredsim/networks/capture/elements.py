@@ -235,7 +235,7 @@ def _tensor(x: Tensor | float) -> Tensor:
     return x
 
 
-@named("sub")
+@named("sub", "subtract")
 def sub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
     return add(to, x, other, -alpha)
 
@@ -245,12 +245,12 @@ def rsub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Ten
     return add(to, scaled(to, x, -alpha), other)
 
 
-@named("neg")
+@named("neg", "negative")
 def neg(to: Builder, x: Tensor) -> Tensor:
     return scaled(to, x, -1.0)
 
 
-@named("mul")
+@named("mul", "multiply")
 def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     for one, by in ((x, number(other, x)), (other, number(x, other))):
         if by is not None:
@@ -258,7 +258,7 @@ def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     return binary(to, Mul(), x, _tensor(other))
 
 
-@named("div")
+@named("div", "divide", "true_divide")
 def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     if (by := number(other, x)) is not None and by != 0:
         return scaled(to, x, 1 / by)
