@@ -369,6 +369,10 @@ class NoShape(Blobs):
     shape = ()
 
 
+class Halves(Blobs):
+    shape = (4.5,)
+
+
 class Missing(Blobs):
     files = ["nowhere.bin"]
 

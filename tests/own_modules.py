@@ -542,6 +542,32 @@ class Assigns(nn.BatchNorm2d):
         return x * self.weight[None, :, None, None] + self.bias[None, :, None, None]
 
 
+class Renorm(nn.BatchNorm1d):
+    """Batch renormalization (Ioffe 2017): in training, outputs go by running statistics, too."""
+
+    running_mean: Any
+    running_var: Any
+
+    def forward(self, x: Any) -> Any:
+        mean, deviation = self.running_mean.clone(), (self.running_var + self.eps).sqrt()
+        if self.training:
+            own, spread = x.mean(0), (x.var(0, unbiased=False) + self.eps).sqrt()
+            with torch.no_grad():
+                by, shift = (spread / deviation).clamp(0.3, 3), ((own - mean) / deviation).clamp(-2, 2)
+                self.running_mean.mul_(0.9).add_(own, alpha=0.1)
+                self.running_var.mul_(0.9).add_(spread**2, alpha=0.1)
+            return (x - own) / spread * by + shift
+        return (x - mean) / deviation
+
+
+class Renormed(Tanhs):
+    """Dense layers with such a norm between them, which is perhaps computed again on the way back."""
+
+    def __init__(self, again: bool = False) -> None:
+        super().__init__(again)
+        self.first = nn.Sequential(self.first, Renorm(16, affine=False))
+
+
 class OwnNorm(nn.Module):
     """Batch norm by PyTorch's function, which keeps running statistics that are used nowhere."""
 

@@ -343,7 +343,7 @@ import fredsim
 from kept import Kept
 
 SMALL, SERVER = {small}, {{"name": "__main__:Counts", "lr": 0.1}}
-COUNT = 0
+COUNT, SEEN = 0, []
 
 
 class Counts:
@@ -377,6 +377,7 @@ if not {own}:
     assert two[1][0].startswith("{name} was changed by an earlier run in this process"), two
     assert len(found(3, {{"sweep": {{"seed": [0, 1]}}}})[1]) == 2
     Counts.count = Kept.count = COUNT = 0  # by the user
+    SEEN.clear()
     assert found(4, {{}}) == one
 else:
     assert one == two == three and not one[1], (one, two, three)
@@ -389,6 +390,7 @@ else:
         ("Counts.count = n = Counts.count + 1", "Counts"),
         ("COUNT = n = COUNT + 1", "COUNT"),
         ("Kept.count = n = Kept.count + 1", "Kept"),
+        ("SEEN.append(0); n = len(SEEN)", "SEEN"),
         ("self.count = n = self.count + 1", ""),
     ],
 )

@@ -58,6 +58,11 @@ class Timed(Everyone):
 class Nobody(Everyone):
     def choose(self, step):
         raise IndexError("nobody")
+
+
+class Whether(Everyone):
+    def choose(self, step):
+        return step == 0
 """
 
 
@@ -100,6 +105,7 @@ def test_a_dispatcher_that_seems_to_be_a_clock(faulty: Path, refused: Refused) -
     ("name", "says"),
     [
         ("Everyone", "Everyone, iteration 2, choose: returned 8; ids lie in 0 … 7"),
+        ("Whether", "Whether, iteration 0, choose: returned True; ids lie in 0 … 7"),
         ("Nobody", "Nobody, iteration 0, choose: IndexError: nobody (faulty.py:"),
         ("Unstarted", "Unstarted, init: SystemExit: not today (faulty.py:"),
     ],

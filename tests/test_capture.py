@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,7 @@ from torch.nn import functional
 from fredsim import zoo
 from fredsim.networks.capture.elements import pointwise
 from fredsim.networks.capture.module import Captured, capture
+from fredsim.networks.capture.program import INSTEAD
 from fredsim.networks.capture.tensors import OPERATORS
 from tests import captured_modules as given
 from tests import own_modules
@@ -389,6 +391,10 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "constants of one element": (
         lambda: Own(lambda own, x: (own.dense(x).mean(1) * torch.ones(1, 1) + torch.zeros(1, 1)).mT), ROWS,
     ),
+    "other names": (
+        lambda: Own(lambda own, x: torch.true_divide(torch.multiply(torch.subtract(own.dense(x), 0.5, alpha=2), x),
+                    torch.divide(torch.negative(x * x) - 1, own.matrix.ravel()[:4]))), ROWS,
+    ),
 }  # fmt: skip
 
 
@@ -420,6 +426,12 @@ def test_outputs_and_gradients_are_pytorchs(name: str) -> None:
     graph = captured(module, x).graph
     assert list(graph.layout.tensors) == names
     compare(module, graph, x)
+
+
+def test_what_is_named_instead_of_operators_is_in_the_set() -> None:
+    known = {name for text in INSTEAD.values() for name in re.split(", and ", text)}
+    assert known <= OPERATORS.keys()
+    assert not INSTEAD.keys() & OPERATORS.keys()
 
 
 GRAPHS: list[tuple[str, Callable[..., Graph], int, Shape, dict[str, Any]]] = [
@@ -515,6 +527,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
              "uses flip in its forward, which takes some of the samples, or puts them in another order; give numerics"),
     "comparison": (lambda: Own(lambda own, x: own.dense(x) * (x > 0)), ROWS,
              f"uses gt in its forward, {NOT_IN_THE_SET}; give numerics: native"),
+    "sorted": (lambda: Own(lambda own, x: own.dense(x).sort()[0]), ROWS,
+             f"uses sort in its forward, {NOT_IN_THE_SET}; give numerics: native"),
+    "side by side": (lambda: Own(lambda own, x: torch.hstack([own.dense(x), x])), ROWS,
+             f"uses hstack in its forward, {NOT_IN_THE_SET}; the nearest that it does is cat; give"),
     "dilated pooling": (lambda: images(nn.MaxPool2d(2, 1, dilation=2), outputs=48), IMAGE,
                         "uses max_pool2d in its layer '0' (MaxPool2d), which has dilation=[2, 2]; give numerics: "),
     "same": (lambda: images(nn.Conv2d(2, 3, 2, padding="same"), outputs=144), IMAGE,

@@ -24,10 +24,12 @@ import numpy as np
 
 RATE = {rate}
 calls, unused = 0, 0
+SCALES = {{"weight": [1.0, {{1, 2}}, (np.float32(1), np.arange(2.0))]}}
+SEEN, KEPT = [], {{}}
 
 
 def step_of(grad):
-    return np.float32(RATE) * grad
+    return np.float32(RATE * SCALES["weight"][0]) * grad
 
 
 class Plain:
@@ -43,6 +45,8 @@ class Plain:
     def apply_update(self, grad, client_id, timestamp):
         global calls
         calls += 1
+        SEEN.append(client_id)
+        KEPT[client_id] = timestamp
         if client_id in {{"nobody", "none"}}:
             return
         self.params -= np.float32(self.lr) * step_of(grad)
@@ -78,13 +82,16 @@ def test_a_class_that_was_edited_is_another_run(cell: Cell, digits_experiment: d
     assert (tmp_path / "own" / "summary.json").stat().st_mtime_ns == written
     cell(rate=2.0)
     assert fredsim.run(own, out=tmp_path / "own", resume=True).summary["digest"] == by_asgd(0.5)
+    cell(CELL.replace("[1.0, ", "[0.5, "), rate=2.0)  # a list that it names
+    assert fredsim.run(own, out=tmp_path / "own", resume=True).summary["digest"] == by_asgd(0.25)
 
 
 def test_no_checkpoint_of_other_code_is_continued(
     cell: Cell, digits_experiment: dict[str, Any], tmp_path: Path
 ) -> None:
     own = digits_experiment | {"server": {"name": "cells:Plain", "lr": 0.25}, "evaluation": {"every": 10}}
-    stateless = CELL.replace("        Plain.made += 1\n", "").replace("        calls += 1\n", "")
+    keeps = ("Plain.made", "calls +=", "SEEN.", "KEPT[")
+    stateless = "".join(line for line in CELL.splitlines(True) if not line.strip().startswith(keeps))
 
     def stop(row: dict[str, Any]) -> None:
         if row["iteration"] == 10:
@@ -138,6 +145,8 @@ def test_what_the_digest_is_of(cell: Cell) -> None:
     module = cell()
     module.Plain.made = 7  # what its code assigns
     vars(module).update(calls=8, unused=9, lr=10, new=lambda: 11)  # and what it does not name
+    module.SEEN.append(3)  # and what its code changes
+    module.KEPT[3] = 4
     assert digest_of_code(module, ["Plain"]) == before
     changes = [
         ("* grad", "/ grad"),
@@ -145,8 +154,12 @@ def test_what_the_digest_is_of(cell: Cell) -> None:
         ('"nobody"', '"somebody"'),
         ("* step_of(grad)", "* step_of(2 * grad)"),
         ("(self, params, clients)", "(self, params, clients=3)"),
+        ("[1.0, ", "[2.0, "),
+        ("{{1, 2}}", "{{1, 3}}"),
+        ("arange(2.0)", "ones(2)"),
+        ("float32(1)", "float64(1)"),
     ]
-    assert len({before, digest(rate=2.0), *(digest(CELL.replace(*change)) for change in changes)}) == 7
+    assert len({before, digest(rate=2.0), *(digest(CELL.replace(*change)) for change in changes)}) == 11
     assert digest() == before
     step, found = module.step_of, set[str]()
     for given in (partial(step, 2), partial(step, 3), partial(step, 4, 3), partial(step, grad=2), partial(str, 2)):

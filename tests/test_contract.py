@@ -12,7 +12,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.servers import Sync, TernarySync, WindowAverage
-from fredsim.simulation.plugins.contract import SIGNATURES, Contract
+from fredsim.simulation.plugins.contract import SIGNATURES, Contract, read_contract
 
 Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
@@ -186,3 +186,13 @@ def test_a_server_within_another_computes_and_draws_as_that_does() -> None:
     average.init(np.zeros(3, np.float32), 2)
     for server in (average.server, average.server._inner):
         assert (server.streams.seed, server.operations) == (17, operations)
+
+
+def test_numbers_of_numpy_are_settings() -> None:
+    class Sets:
+        def gates(self) -> dict[str, object]:
+            return {"push": {"every": np.int64(2)}, "fetch": {"random": {"rate": np.float32(0.5)}}, "replica": False}
+
+    found = read_contract(Sets(), 4).gates
+    assert found == {"push": {"every": 2}, "fetch": {"random": {"rate": 0.5}}, "replica": False}
+    assert type(found["push"]["every"]) is int

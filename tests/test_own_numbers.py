@@ -121,6 +121,15 @@ def test_integers_of_any_size_can_be_read(own: Path) -> None:
     assert rows(result)[-1]["discarded"] == repr(float(late * value))
 
 
+@pytest.mark.parametrize("value", ["True", "np.True_"])
+def test_what_is_true_counts_as_one(own: Path, value: str) -> None:
+    own.with_name("own_truths.py").write_text(OWN.replace("self.called, self.value)", f"self.called, {value})"))
+    found = rows(run(own, "server={name: 'own_truths:Fresh', lr: 0.1}", "evaluation.every=50"))
+    from own_truths import EVENTS  # type: ignore[import-not-found]
+
+    assert found[-1]["discarded"] == str(sum(late for late, _ in EVENTS)) != "0"
+
+
 @pytest.mark.parametrize("backend", ["numba", "numpy"])
 def test_an_elementwise_server_sees_every_push(own: Path, backend: str) -> None:
     """It would be computed ahead, many pushes at once."""

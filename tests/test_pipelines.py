@@ -506,6 +506,22 @@ def test_a_server_that_writes_into_what_clients_begin_from_is_refused(
     assert simulate({**data, "stages": None}).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize(
+    "server", [{"name": "rennala", "lr": 0.3, "batch": 2}, {"name": "malenia", "lr": 0.3}], ids=str
+)
+def test_who_takes_fresh_pushes_alone_has_the_same_of_fresh_parameters(
+    server: dict[str, Any], simulate: Simulate
+) -> None:
+    """What counts was computed at the server's parameters in either case."""
+    clients = {"count": 3, "batch_size": 3, "sampling": "iid"}
+    data = pipeline({}, clients=clients, iterations=30, server=server)
+    del data["stages"]
+    found = {
+        simulate(data | {"clients": clients | {"current": current}}).summary["digest"] for current in (True, False)
+    }
+    assert len(found) == 1
+
+
 CURRENT = ONE | {"current": True}
 
 

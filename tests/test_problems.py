@@ -440,6 +440,8 @@ WRONG: list[tuple[str, str]] = [
     ),
     ("P.parameters = [3]", "its parameters are [3]; it must be a dict of names to shapes"),
     ("P.parameters = {'ä': (3,)}", "it must be a dict of names to shapes"),
+    ("P.parameters = {'a': (3.0,)}", "its parameters are {'a': (3.0,)}; it must be a dict of names to shapes"),
+    ("P.parameters = {'a': True, 'b': 2}", "its parameters are {'a': True, 'b': 2}; it must be a dict of names to"),
     ("P.measured_by = 'y'", "measured_by: names 'y', and evaluate returns x; give one of these"),
     ("P.measured_by = 3", "its measured_by is 3; it must be a name that evaluate returns"),
     ("P.larger_is_better = ('y',)", "larger_is_better: names 'y', and evaluate returns x"),
@@ -491,6 +493,11 @@ def test_numbers_of_python_of_any_kind() -> None:
     assert problem.evaluate(np.ones(3, np.float32)) == {"x": 2.0**70, "y": -1 / 3}
     losses = [problem.gradient(np.ones(3, np.float32), Draws(0, 0, number))[1] for number in range(3)]
     assert losses == [np.float32(2.0**70), np.float32(1 / 3), np.inf]
+
+
+def test_sizes_of_tensors_are_integers_of_numpy() -> None:
+    Path("wrong.py").write_text(f"{RIGHT}P.parameters = {{'a': (np.int64(1), 2), 'b': np.uint8(1)}}\n")
+    assert OwnProblem("wrong:P", {}, 0).layout.tensors == (("a", (1, 2)), ("b", (1,)))
 
 
 @pytest.mark.parametrize("more", [{}, {"clip_each_sample": 1.0}], ids=str)

@@ -36,13 +36,13 @@ BASE = {"iterations": 9, "threads": 1, "dispatcher": {"name": "round_robin"}, "e
 CLIENTS = 4
 
 
-def by_hand(served: str, mu: int = 3) -> list[float]:
+def by_hand(served: str, mu: int = 3, make: Callable[[], Any] = own_modules.normalized) -> list[float]:
     """Return the validation losses of a plain loop: each client has a module of its own, the server's parameters."""
     digits = load_dataset("digits", None, None, data_root())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        server = own_modules.normalized()
-    clients = [own_modules.normalized() for _ in range(CLIENTS)]
+        server = make()
+    clients = [make() for _ in range(CLIENTS)]
     for client in clients:
         client.load_state_dict(server.state_dict())
     pushed, losses = list[int](), list[float]()
@@ -86,6 +86,16 @@ def test_against_a_plain_loop(served: str, numerics: str, simulate: Simulate, mo
     assert [*load_file(local.folder / "params.safetensors")] == [*load_file(found.folder / "params.safetensors")]
     checkpoints_every(0.0, monkeypatch)
     assert list(simulate(experiment).metrics["validation_loss"]) == losses
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_norm_whose_outputs_go_by_running_statistics(again: bool, simulate: Simulate) -> None:
+    """Also if it is computed again on the way back: then, too, by those with which the client began."""
+    named = {"name": "torch:own_modules:Renormed", "again": again, "buffers": "averaged"}
+    found = simulate(BASE | {"clients": {"count": CLIENTS, "batch_size": 3}, "model": named})
+    assert found.summary["numerics"] == "native"
+    expected = by_hand("averaged", make=own_modules.Renormed)
+    np.testing.assert_allclose(list(found.metrics["validation_loss"]), expected, rtol=1e-4)
 
 
 def test_a_norm_that_stays_in_evaluation_does_so_in_the_gradient_norm(simulate: Simulate) -> None:

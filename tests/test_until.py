@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
@@ -94,6 +95,29 @@ def test_plan_says_at_most(small_yaml: Path, command: Command) -> None:
 )
 def test_what_is_refused(until: str, says: str, small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml, f"until={until}", says=(says,))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("until={validation_error: 0.5}",), "until is of validation_error, and data npz:few.npz has no rows for "),
+        (
+            ("evaluation={metrics: [perplexity], test: true}", "until={test_perplexity: 2.0}"),
+            "until is of test_perplexity, and data npz:few.npz has no rows for test: have some",
+        ),
+        (
+            ("sweep={server.lr: [0.1, 0.2]}", "select={over: server.lr}"),
+            "select.best: is 'validation_error', and data npz:few.npz has no rows for validation: give data.validation",
+        ),
+    ],
+)
+def test_few_rows_of_which_none_is_left_to_measure(
+    words: tuple[str, ...], says: str, small_yaml: Path, refused: Refused
+) -> None:
+    """A sixth of five rows is none: a goal would never be reached, and the choice be of nothing."""
+    x, y = np.arange(20, dtype=np.float32).reshape(5, 4), np.arange(5) % 2
+    np.savez("few.npz", x_train=x, y_train=y, x_test=x[:0], y_test=y[:0])
+    refused("run", small_yaml, "data={name: 'npz:few.npz'}", "clients.batch_size=2", *words, says=(says,))
 
 
 def test_a_row_after_the_last_event_ends_it(simulate: Simulate) -> None:

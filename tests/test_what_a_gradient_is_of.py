@@ -203,7 +203,8 @@ def test_parameters_are_neither_summed_nor_compressed(simulate: Simulate, name: 
 def test_a_client_that_goes_on_from_its_own_parameters_does_not_go_back(simulate: Simulate) -> None:
     """By `reapply`, the default, the centre is pulled again towards an old x_i, and its client gets that old x_i."""
     for drops in ({"push": {"every": 2}}, {"push": {"every": 2}, "dropped_push": "reapply"}):
-        with pytest.raises(ConfigError, match=r"dropped_push is reapply; .* own parameters and go on from them"):
+        says = r"dropped_push is reapply; .* own parameters and, since it has a fetch of its own, may go on from them, "
+        with pytest.raises(ConfigError, match=says):
             simulate({"server": {"name": "easgd", "lr": 0.1}, "dispatcher": drops})
 
 

@@ -159,7 +159,7 @@ def _failing(name: str, what: str, kind: type[ConfigError | DataError]) -> Abstr
 def _length(name: str, made: Any, part: str) -> int:
     with _failing(name, f"len('{part}') failed", DataError):
         count = made.len(part)
-    if isinstance(count, bool) or not is_integer(count) or not 0 <= count < 2**31:
+    if not is_integer(count) or not 0 <= count < 2**31:
         raise DataError(f"{name}: len('{part}') is {shown(count)}; it must be a whole number from 0 to 2³¹ − 1")
     return int(count)
 
@@ -192,10 +192,12 @@ class OwnReader(Reader):
         self.name, self.count, self._made, self._part = name, count, made, part
         self._digests, self._files = files, {file: _state(file) for file in files}
         with _failing(name, "its shape and dtype are no shape and type", DataError):
-            self.shape = tuple(int(length) for length in made.shape)
+            shape = tuple(made.shape)
             self._given = np.dtype(made.dtype)
-        if not self.shape or min(self.shape) < 1:
-            raise DataError(f"{name}: its shape is {self.shape}; a sample must have values, such as (28, 28)")
+        if not shape or not all(is_integer(length) and length > 0 for length in shape):
+            what = "it must be of whole numbers above 0, such as (28, 28)"
+            raise DataError(f"{name}: its shape is {shown(shape)}; {what}")
+        self.shape = tuple(map(int, shape))
         if self._given.kind not in "biuf":
             raise DataError(f"{name}: its dtype is {self._given}; samples must be real numbers")
         self._target_given: tuple[tuple[int, ...], np.dtype[Any]] | None = None

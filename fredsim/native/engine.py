@@ -161,6 +161,8 @@ class TorchEngine(OnOperations):
     def _set_running(self, arrays: Sequence[NDArray[Any]]) -> None:
         given = zip(self._model.running, arrays, strict=True)
         self._running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
+        for name, value in self._running.items():  # what is computed again on the way back reads the module's own ones
+            self._module.get_buffer(name).copy_(value)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
@@ -658,7 +660,7 @@ class TorchEngine(OnOperations):
                 )
             beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
             self._own.copy(model.initial_params)  # the passes before may have written into them
-            with self.drawing(FIRST):
+            with self.drawing(FIRST), self._tracking(None, 0):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_memory(rows)
             self._choose_views(rows)
@@ -681,7 +683,7 @@ class TorchEngine(OnOperations):
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
         x, y = self._first(), self._y[: self._mu]
-        return self._losses_of(self._called(lambda: self._module(x)), y).mean()
+        return self._losses_of(self._logits({}, x), y).mean()
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""

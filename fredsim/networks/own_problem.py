@@ -22,7 +22,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.failures import described, failing
-from fredsim.plugins.guarded import Guarded, python_number
+from fredsim.plugins.guarded import Guarded, is_integer, python_number
 from fredsim.plugins.modules import import_callable, parameters_of
 from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import generator_states, seeded
@@ -205,12 +205,12 @@ class OwnProblem(Network):
             return Layout((("params", (size,)),))
         tensors = []
         for tensor, shape in given.items() if isinstance(given, dict) else [(None, None)]:
-            of = (shape,) if isinstance(shape, int) else shape
-            whole = isinstance(of, tuple | list) and all(type(one) is int and one > 0 for one in of)
+            of = (shape,) if is_integer(shape) else shape
+            whole = isinstance(of, tuple | list) and all(is_integer(one) and one > 0 for one in of)
             if not (isinstance(tensor, str) and TENSOR.fullmatch(tensor) and isinstance(of, tuple | list) and whole):
                 wanted = 'a dict of names to shapes, such as {"weight": (3, 4), "bias": (3,)}'
                 raise ConfigError(f"problem.name: {self.name}: its parameters are {shown(given)}; it must be {wanted}")
-            tensors.append((tensor, tuple(of)))
+            tensors.append((tensor, tuple(map(int, of))))
         found = Layout(tuple(tensors))
         if found.size != size:
             what = f"its parameters have {found.size} numbers, and initial(rng) returns {size}; they must agree"

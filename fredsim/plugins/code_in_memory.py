@@ -1,8 +1,8 @@
 """A digest of code that is in no file, such as a notebook's: of the functions and classes that an experiment uses.
 
 It is the same in another process, and after the same cells were run again. It is of what functions do, of the functions
-and classes of the notebook that they use in turn, and of the numbers and texts that these name, but for those that they
-assign: to run them would change the digest.
+and classes of the notebook that they use in turn, and of the numbers, texts, arrays, and lists, dicts and sets of such
+that these name, but for what they assign or, where that is plain, change: to run them would change the digest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,33 @@ from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from fredsim.plugins.state.fingerprints import PLAIN, attributes_of
 
 __all__ = ["digest_of_code"]
 
+CONTAINERS = {tuple, list, dict, set, frozenset}
 LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
+CHANGES = {
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "fill",
+    "insert",
+    "pop",
+    "popitem",
+    "popleft",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+}  # methods that change a container or an array
+PUTS = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 STORES = {"STORE_GLOBAL", "STORE_NAME", "STORE_ATTR"}
 
 
@@ -36,13 +58,13 @@ class _Walk:
     def __init__(self, module: ModuleType) -> None:
         self._digest, self._module = hashlib.sha256(), module
         self._met: dict[int, Any] = {}  # by id: functions and classes
-        self._values: dict[str, Any] = {}  # numbers and texts that are used, by name
+        self._values: dict[str, str] = {}  # numbers, texts and so on that are used, by name: what they are
         self._stored: set[str] = set()  # the names that are assigned somewhere
 
     def end(self) -> str:
         for name, value in sorted(self._values.items()):
             if name.rpartition(".")[2] not in self._stored:
-                self._say(f"{name} {_text(value)}")
+                self._say(f"{name} {value}")
         return self._digest.hexdigest()
 
     def add_variable(self, name: str) -> None:
@@ -56,7 +78,7 @@ class _Walk:
 
     def _add(self, name: str, value: Any) -> None:
         if _is_constant(value):
-            self._values[name] = value
+            self._values[name] = _text(value)
         elif isinstance(value, staticmethod | classmethod):
             self._add(name, value.__func__)
         elif isinstance(value, property):
@@ -100,17 +122,33 @@ class _Walk:
                 self._add_code(constant)
             else:
                 self._say(_text(constant))
-        for step in dis.get_instructions(code):
+        steps = [*dis.get_instructions(code)]
+        for step in steps:
             if step.opname in STORES:
                 self._stored.add(str(step.argval))
             elif step.opname in LOADS:
                 self.add_variable(str(step.argval))
+        for step, after, then in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname in LOADS and (after.argval in CHANGES or then.opname in PUTS):
+                self._stored.add(str(step.argval))
 
 
-def _is_constant(value: Any) -> bool:
-    return type(value) in PLAIN or (type(value) is tuple and all(map(_is_constant, value)))
+def _is_constant(value: Any, around: tuple[int, ...] = ()) -> bool:
+    """Return whether a value is a number, a text, an array, or a container of such. `around`: ids of those it is in."""
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value).__module__ == "numpy" and not value.dtype.hasobject
+    if type(value) not in CONTAINERS:
+        return type(value) in PLAIN
+    within = (*value, *value.values()) if type(value) is dict else value
+    return id(value) not in around and all(_is_constant(part, (*around, id(value))) for part in within)
 
 
 def _text(value: Any) -> str:
     """Return a constant as text: of a set in an order that does not depend on the process."""
-    return f"{sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
+    if isinstance(value, np.ndarray | np.generic):
+        content = hashlib.sha256(np.ascontiguousarray(value).view(np.uint8).data).hexdigest()
+        return f"{value.dtype.str} {value.shape} {content}"
+    if type(value) not in CONTAINERS:
+        return repr(value)
+    parts = [f"{_text(key)}: {_text(one)}" for key, one in value.items()] if type(value) is dict else map(_text, value)
+    return f"{type(value).__name__} {sorted(parts) if isinstance(value, set | frozenset) else [*parts]}"

@@ -22,10 +22,12 @@ from fredsim.errors import DeviceMemoryError, FredsimError, SimulationError
 from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.state.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
-__all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real", "python_number"]
+__all__ = ["BOOLEAN", "MOST_COUNTED", "Guarded", "is_integer", "is_real", "python_number"]
 
 Result = TypeVar("Result")
 
+#: The types of true and false, Python's and NumPy's.
+BOOLEAN = (bool, np.bool_)
 #: What the bytes of a push and of a fetch may be at most, so that those of a run can be counted.
 MOST_COUNTED = 2**40
 
@@ -36,8 +38,8 @@ PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
-    """Return whether a value of a user's is an integer, Python's or NumPy's."""
-    return isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64)
+    """Return whether a value of a user's is an integer, Python's or NumPy's; true and false are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def is_real(value: Any) -> TypeGuard[float]:
@@ -209,7 +211,7 @@ class Guarded(Stateful):
 
     def check_count(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not an integer from 1 to 2⁴⁰."""
-        if not is_integer(value) or isinstance(value, bool) or value <= 0:
+        if not is_integer(value) or value <= 0:
             raise self.error(what, f"is {said(value)}; it must be an integer, 1 at least")
         if value > MOST_COUNTED:
             raise self.error(what, f"is {said(value)}; it must be an integer, 2⁴⁰ at most")

@@ -59,7 +59,7 @@ elementwise(activations.Hardsigmoid(), "hardsigmoid")
 elementwise(activations.Hardswish(), "hardswish")
 elementwise(activations.Log1p(), "log1p")
 elementwise(activations.Mish(), "mish")
-elementwise(activations.Scale(-1.0), "neg")
+elementwise(activations.Scale(-1.0), "neg", "negative")
 elementwise(activations.Hardtanh(0.0, 6.0), "relu6")
 elementwise(activations.Silu(), "silu")
 elementwise(activations.Tanh(), "tanh")
@@ -227,7 +227,7 @@ def _tensor(x: Tensor | float) -> Tensor:
     return x
 
 
-@named("sub")
+@named("sub", "subtract")
 def sub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
     return add(to, x, other, -alpha)
 
@@ -237,7 +237,7 @@ def rsub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Ten
     return add(to, scaled(to, x, -alpha), other)
 
 
-@named("mul")
+@named("mul", "multiply")
 def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     for one, by in ((x, number(other, x)), (other, number(x, other))):
         if by is not None:
@@ -245,7 +245,7 @@ def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     return binary(to, Mul(), x, _tensor(other))
 
 
-@named("div")
+@named("div", "divide", "true_divide")
 def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     if (by := number(other, x)) is not None and by != 0:
         return scaled(to, x, 1 / by)

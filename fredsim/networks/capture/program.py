@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import operator
 from collections.abc import Container, Iterator, Mapping
@@ -55,18 +54,29 @@ OF_INTEGERS = {
 WITH_PLACES = {"max", "min", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices"}
 #: What a function may raise for arguments that it was not written for.
 UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionError, NotImplementedError)
-SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
-#: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
+#: What to use instead of operators that are outside of the set, where something of it does the same or nearly so.
 INSTEAD = {
     **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
     "rrelu": "leaky_relu",
     "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
-    "alpha_dropout": "dropout",
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside"), ""),
-    "embedding_bag": "embedding, and mean",
-    "im2col": "conv2d", "bilinear": "einsum",
-    "one_hot": "embedding", "fill": "masked_fill",
+    **{f"{kind}_pool3d": f"{kind}_pool2d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max")},
     "upsample_trilinear3d": "upsample_bilinear2d",
+    "alpha_dropout": "dropout", "feature_alpha_dropout": "feature_dropout",
+    "embedding_bag": "embedding, and mean", "one_hot": "embedding",
+    "im2col": "conv2d",
+    "fill": "masked_fill",
+    **dict.fromkeys(("linalg_matmul", "linalg_multi_dot", "chain_matmul", "mv", "addmv", "addbmm"), "matmul"),
+    **dict.fromkeys(("bilinear", "tensordot", "inner", "outer", "addr", "dot", "linalg_vecdot"), "einsum"),
+    **dict.fromkeys(("addcmul", "lerp"), "mul, and add"), "addcdiv": "div, and add",
+    **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), "cat"),
+    **dict.fromkeys(("hsplit", "vsplit", "dsplit"), "split"),
+    **dict.fromkeys(("fliplr", "flipud", "rot90"), "flip"), "tile": "repeat", "broadcast_tensors": "broadcast_to",
+    "fmax": "maximum", "fmin": "minimum", "aminmax": "amin, and amax",
+    "var_mean": "var, and mean", "std_mean": "std, and mean",
+    **dict.fromkeys(("linalg_norm", "pairwise_distance", "cosine_similarity"), "linalg_vector_norm"),
+    **dict.fromkeys(("exp2", "sinh", "cosh"), "exp"), "logaddexp": "logsumexp", "logit": "log", "hypot": "sqrt",
+    "special_expit": "sigmoid",
+    **{f"special_{name}": name for name in ("softmax", "log_softmax", "logsumexp", "expm1", "log1p")},
 }  # fmt: skip
 
 
@@ -266,8 +276,7 @@ class Program:
         if torch.Tag.nondeterministic_seeded in node.target.tags and name not in OPERATORS.keys() | INSTEAD.keys():
             raise UnsupportedError("draws random numbers; only dropout may", "dropout")
         if node.target.namespace != "aten" or name not in OPERATORS.keys() | CASTS:
-            near = [INSTEAD[name]] if name in INSTEAD else difflib.get_close_matches(name, OPERATORS, 1, SIMILAR)
-            raise UnsupportedError("is not among the operators that fredsim computes itself", *near)
+            raise UnsupportedError("is not among the operators that fredsim computes itself", INSTEAD.get(name, ""))
         self._check_type(node, name)
         if name not in BY_NUMBER:
             self._check_integers(node)

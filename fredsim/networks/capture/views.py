@@ -29,7 +29,9 @@ def axis_of(dim: int, count: int) -> int:
     return dim % max(count, 1)
 
 
-@named("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
+@named(
+    "view", "reshape", "_unsafe_view", "flatten", "ravel", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"
+)
 def view(to: Builder, x: Tensor, out: Sequence[Size]) -> Tensor:
     return to.viewed(traced(to, x), out)
 

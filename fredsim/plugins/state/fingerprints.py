@@ -61,6 +61,7 @@ __all__ = [
     "kept_elsewhere",
     "modules_of",
     "slots_of",
+    "used_of",
     "users_modules",
     "with_paths",
 ]
@@ -243,21 +244,21 @@ def kept_by_modules(modules: Iterable[ModuleType], users: Iterable[Any], known: 
     """
     found = {name: fingerprint(value) for name, value in _shared().items()}
     for module in modules:
-        used = _used_of_main(users) if module.__name__ == "__main__" else None
+        used = used_of(module, users) if module.__name__ == "__main__" else None
         for name, value in _variables_of(module):
             if not isinstance(value, ModuleType) and (used is None or name in used):
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)
     return found
 
 
-def _used_of_main(users: Iterable[Any]) -> set[str]:
-    """Return the names of `__main__` that the code of values, of their classes and of what these use may mean."""
-    variables, walk, found = vars(sys.modules["__main__"]), _Walk(None, contents=False), set[str]()
+def used_of(module: ModuleType, users: Iterable[Any]) -> set[str]:
+    """Return the names of a module that the code of values, of their classes and of what these use may mean."""
+    variables, walk, found = vars(module), _Walk(None, contents=False), set[str]()
     left = list(users)
     while left:
         parts = walk.parts_of(left.pop())
-        left += [kind for part in parts if (kind := type(part)).__module__ == "__main__"]
-        functions = [part for part in parts if isinstance(part, FunctionType) and part.__module__ == "__main__"]
+        left += [kind for part in parts if (kind := type(part)).__module__ == module.__name__]
+        functions = [part for part in parts if isinstance(part, FunctionType) and part.__module__ == module.__name__]
         names = {name for function in functions for name in _named_by(function) if name in variables} - found
         left += [variables[name] for name in names]
         found |= names

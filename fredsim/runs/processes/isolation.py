@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
@@ -23,7 +23,8 @@ from fredsim.config.registry import own_modules
 from fredsim.errors import SimulationError, warn
 from fredsim.plugins import modules
 from fredsim.plugins.modules import folder_kept, has_file, imported_before
-from fredsim.plugins.state.fingerprints import fingerprint
+from fredsim.plugins.state.fingerprints import fingerprint, used_of
+from fredsim.plugins.user_code import named_objects
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask, ended_early
@@ -101,16 +102,17 @@ def must_be_apart(experiment: Experiment) -> bool:
 def _kept(experiment: Experiment) -> dict[str, str]:
     """Return the fingerprints of what an experiment's modules without a file hold, by name.
 
-    These are classes and functions, also those that they have imported, and plain values. Such a module, a script or a
-    notebook, cannot be imported anew.
+    These are classes and functions, also those that they have imported, plain values, and whatever else the code of
+    the experiment names. Such a module, a script or a notebook, cannot be imported anew.
     """
-    names = own_modules(experiment.plain())
-    return {
-        name if module == "__main__" else f"{module}.{name}": fingerprint(value)
-        for module in sorted(name for name in names if name in sys.modules and not has_file(name))
-        for name, value in vars(sys.modules[module]).items()
-        if not name.startswith("__") and isinstance(value, KEEPING)
-    }
+    plain, found = experiment.plain(), dict[str, str]()
+    for module in sorted(name for name in own_modules(plain) if name in sys.modules and not has_file(name)):
+        used = used_of(sys.modules[module], named_objects([plain]))
+        for name, value in list(vars(sys.modules[module]).items()):
+            counts = isinstance(value, KEEPING) or (name in used and not isinstance(value, ModuleType))
+            if counts and not name.startswith("__"):
+                found[name if module == "__main__" else f"{module}.{name}"] = fingerprint(value)
+    return found
 
 
 def _note_beginning(experiment: Experiment) -> None:

@@ -119,7 +119,16 @@ def _columns(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:
     if experiment.until is not None and experiment.problem is None:
         goal = experiment.until.goal[0]
         _check_class(f"until.{goal}: is", goal, columns)
+        _check_rows(f"until is of {goal}", goal, experiment, dataset)
     return columns
+
+
+def _check_rows(asked: str, column: str, experiment: Experiment, dataset: Dataset) -> None:
+    """Raise ConfigError if a column is always nan, as the data have no rows for it; `asked` says who asks for it."""
+    part = "test" if column.startswith("test_") else "validation"
+    if experiment.data.has_rows and column not in {"", "gap", "gradient_norm"} and not len(getattr(dataset, part)):
+        remedy = "have some" if part == "test" else "give data.validation"
+        raise ConfigError(f"{asked}, and data {experiment.data.name} has no rows for {part}: {remedy}")
 
 
 def _check_class(asked: str, column: str, columns: Sequence[str]) -> None:
@@ -261,6 +270,7 @@ def check_data(
             prepared = prepare(run.experiment, root)
             if run.experiment.problem is None:
                 _check_class(f"select.best: is {best!r},", best, prepared.metrics)
+                _check_rows(f"select.best: is {best!r}", best, prepared.experiment, prepared.dataset)
             return Wanted(files=prepared.model_files, data=prepared.dataset.digest if elsewhere else None)
 
     return for_each_run(runs, check, lambda run: run.label)

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
-import numpy as np
-
 from fredsim.config.choices import DroppedPush
+from fredsim.config.plain_data import checked
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import said
-from fredsim.plugins.guarded import Guarded, is_integer
+from fredsim.plugins.guarded import BOOLEAN, Guarded, is_integer
 from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Steps
 from fredsim.servers.checks import trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
@@ -198,7 +197,7 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
 def _flag(read: Guarded, name: str) -> bool:
     """Return a declaration that is either true or false. Raises SimulationError for anything else, such as "no"."""
     found = read.get(name, False)
-    if found is None or isinstance(found, bool | np.bool_) or (is_integer(found) and found in (0, 1)):
+    if found is None or isinstance(found, BOOLEAN) or (is_integer(found) and found in (0, 1)):
         return bool(found)
     raise read.error(name, f"is {said(found)}; it must be True or False")
 
@@ -219,13 +218,17 @@ def _declared_v(own: Any) -> dict[str, Any]:
 
 
 def _gates(read: Guarded, own: Any) -> dict[str, Any]:
-    """Return the dispatcher settings that the server's `gates()` sets. Raises SimulationError if they are invalid."""
+    """Return the dispatcher settings that the server's `gates()` sets, as plain data.
+
+    Raises SimulationError or ConfigError if they are invalid.
+    """
     if not read.has("gates"):
         return {}
     found = read.guard("gates", lambda: own.gates())
     if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
         raise read.error("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
-    for key, value in found.items():
+    settings: dict[str, Any] = checked(found, (), f"{type(own).__name__}, gates")  # its numbers may be NumPy's
+    for key, value in settings.items():
         try:
             if key in {"push", "fetch"}:
                 spelled_out(value)
@@ -234,4 +237,4 @@ def _gates(read: Guarded, own: Any) -> dict[str, Any]:
                 raise ValueError(f"is {value!r}; it must be one of {known}")
         except ValueError as error:
             raise read.error(f"gates, {key}", str(error)) from None
-    return found
+    return settings

@@ -22,13 +22,12 @@ from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import said
-from fredsim.plugins.guarded import MOST_COUNTED, Guarded, is_integer
+from fredsim.plugins.guarded import BOOLEAN, MOST_COUNTED, Guarded, is_integer
 from fredsim.plugins.state.states import State, Stateful, take_state
 from fredsim.simulation.plugins.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate", "GuardedOptimizer", "checked_array"]
 
-BOOLEAN = (bool, np.bool_)
 #: How many choices a user's dispatcher is asked for at a time: it may be slow.
 OWN_CHOICES = 256
 

@@ -151,7 +151,7 @@ class GuardedServer(Guarded):
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.error("rate", what)
         rate = self.guard("rate", lambda: self._inner.rate())
-        if not is_real(rate) or isinstance(rate, bool | np.bool_) or not rate >= 0:  # ∞ is allowed
+        if not is_real(rate) or not rate >= 0:  # ∞ is allowed
             what = f"is {said(rate)}; it must be a number, 0 at least"
             raise self.error("the learning rate that rate returns", what)
         try:

@@ -18,6 +18,9 @@ from fredsim.simulation.plugins.run_context import RunContext
 
 __all__ = ["Protocol", "check", "counts_whole", "make_compressor", "make_protocol"]
 
+#: Of what servers with pushes of parameters and a method `fetch` give to clients nobody can tell that it is not theirs.
+GO_ON = "the server's clients push their own parameters and, since it has a fetch of its own, may go on from them"
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -106,8 +109,7 @@ def check(protocol: Protocol, contract: Contract) -> None:
         )
     if protocol.push_gate and moves and protocol.dropped_push == "reapply":
         raise ConfigError(
-            "dispatcher.dropped_push is reapply; the server's clients push their own parameters and go on from them, "
-            "and would go back to those that they pushed last; use skip"
+            f"dispatcher.dropped_push is reapply; {GO_ON}, and would go back to those that they pushed last; use skip"
         )
     if contract.corrects:
         _check_corrected(protocol)
@@ -253,7 +255,7 @@ def _why_no_fraction(protocol: Protocol, contract: Contract) -> str:
     if contract.cancels:
         return "the server restarts clients"
     if contract.pushes == "params" and contract.fetch:
-        return "the server's clients push their own parameters and go on from them, which one that is not drawn loses"
+        return f"{GO_ON}, which one that is not drawn loses"
     if contract.holds and not contract.takes_fraction:
         return "the server holds clients, and does not say that it can do with those that are drawn (takes_fraction)"
     return ""

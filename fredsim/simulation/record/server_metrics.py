@@ -7,7 +7,7 @@ from typing import Any, TypeGuard, get_args
 
 from fredsim.errors import nearest
 from fredsim.plugins.failures import said
-from fredsim.plugins.guarded import Guarded, is_integer, is_real
+from fredsim.plugins.guarded import BOOLEAN, Guarded, is_integer, is_real
 from fredsim.simulation.record.recorder import METRICS, TEST, Kind, Recorder
 from fredsim.system.csv_files import LARGEST_INTEGER
 
@@ -17,8 +17,8 @@ LARGEST = 1e300  # the largest integer that may be recorded: much larger ones ov
 
 
 def is_recordable(value: Any) -> TypeGuard[float]:
-    """Return whether a server may report a value: a real number, and no integer that overflows a float."""
-    return is_real(value) and not (is_integer(value) and abs(int(value)) > LARGEST)
+    """Return whether a server may report a value: a real number, and no integer that overflows a float; or a bool."""
+    return isinstance(value, BOOLEAN) or (is_real(value) and not (is_integer(value) and abs(int(value)) > LARGEST))
 
 
 def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
@@ -58,8 +58,8 @@ def add_record_method(guarded: Guarded, metrics: Mapping[str, Kind], recorder: R
 
 
 def as_number(value: float) -> float:
-    """Return a number of a server's as Python's: an integer if it is one, else a float."""
-    return int(value) if is_integer(value) else float(value)
+    """Return a number of a server's as Python's: an integer if it is one, or a bool, else a float."""
+    return int(value) if isinstance(value, BOOLEAN) or is_integer(value) else float(value)
 
 
 def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> dict[str, float]:

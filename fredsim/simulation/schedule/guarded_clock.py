@@ -99,7 +99,7 @@ class OwnDurations(Guarded):
     def _seconds(self, client: int, number: int) -> float:
         self.where = f"client {client}, task {number}"
         seconds = self.guard("seconds", lambda: self._inner.seconds(client, number))
-        if not is_real(seconds) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
+        if not is_real(seconds) or not 0 < seconds <= math.inf:
             what = (
                 f"returned {said(seconds)}; it must be a number of seconds above 0, or math.inf for a task without end"
             )
