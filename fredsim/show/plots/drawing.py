@@ -18,6 +18,7 @@ from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
 
 __all__ = [
+    "BEST_FIRST",
     "Drawing",
     "Kind",
     "Options",
@@ -36,6 +37,7 @@ __all__ = [
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
 
+BEST_FIRST = "best first"
 MOST_CLASSES = 10  # the most columns of single classes that are offered
 
 
@@ -58,7 +60,7 @@ class Drawing:
     order: Sequence[str] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     heading: str = ""
-    first: str = "best first"
+    first: str = BEST_FIRST
     named: bool = False
     better: str = ""
 

@@ -13,6 +13,7 @@ from itertools import compress
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten, has_key, value_at
@@ -22,12 +23,12 @@ from fredsim.errors import ConfigError, OutputError, nearest, on_command_line, o
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.direction import add_direction
-from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, default_y, in_nats
+from fredsim.show.plots.drawing import BEST_FIRST, Drawing, Kind, Options, available_y, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
-from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
-from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
-from fredsim.show.plots.titles.questions import shortened
+from fredsim.show.plots.legends import Words, add_legend, avoid_overlap, put_below_title
+from fredsim.show.plots.styles import SHOWN, WIDEST, Style, style_of, take_literally
+from fredsim.show.plots.titles.answers import MOST_WINS, shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
 from fredsim.show.plots.words import head, said, spoken, value_name
 from fredsim.show.tables import Table
@@ -40,8 +41,9 @@ TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
 TITLE_LETTERS = 11.5  # letters of the title per inch
 LINE_OF_TITLE = 1.2  # the distance of its lines, as a multiple of its size
+HEAD_LINE = 0.16  # the height of a line of a panel's title, in inches
 EDGE = 0.08  # where the title begins, in inches
-WIDTH, ALONE = 7.0, 6.4  # the width, in inches, of a figure with two panels in a row, and with one
+ALONE = 6.4  # the width, in inches, of a figure with one panel in a row; with two it is WIDEST
 
 
 class ShownFigure(Figure):
@@ -137,7 +139,7 @@ def draw(
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
     with _settings(style):
-        width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDTH)
+        width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDEST)
         size = width, style.alone if rows == 1 else style.row * rows
         figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
@@ -145,15 +147,7 @@ def draw(
         drawing = replace(drawing, tables=[_named(table, options.axis or "") for table in drawing.tables])
         for empty in grid.flat[count:]:
             empty.set_visible(False)
-        for number, axes in enumerate(grid.flat[:count]):
-            if not found.axes:
-                axes.set_title(head(panels[number].title))
-            if found.shared:  # a panel below, or the one beside it on the left, has the same labels
-                axes.tick_params(labelbottom=number >= count - columns)
-                if number < count - columns:
-                    axes.set_xlabel("")
-                if number % columns:
-                    axes.set_ylabel("")
+        _name_panels(figure, list(grid.flat[:count]), panels, found, style)
         take_literally(figure)
         place = "beside" if found.axes or found.beside else "inside"
         texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
@@ -168,9 +162,28 @@ def draw(
             _add_caption(figure, drawing.caption, options.command)
         _add_title(figure, options, drawing, style)
         avoid_overlap(figure, shown, drawing.published, style, words)
+        put_below_title(figure)
         if drawing.better and not options.style:
             add_direction(shown, drawing.better)
     return figure, drawing
+
+
+def _name_panels(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel], found: Kind, style: Style) -> None:
+    """Write the titles of panels, with room for all of their lines, and leave out labels that the next panel has."""
+    spec = grid[0].get_subplotspec()
+    rows, columns = spec.get_geometry()[:2] if spec is not None else (1, 1)
+    heads = [] if found.axes else [style.head(head(panel.title), columns, figure.get_figwidth()) for panel in panels]
+    more = max((text.count("\n") for text in heads), default=0)
+    figure.set_figheight(figure.get_figheight() + rows * more * HEAD_LINE)
+    for axes, text in zip(grid, heads, strict=False):
+        axes.set_title(text)
+    for number, axes in enumerate(grid if found.shared else ()):
+        below = number < len(grid) - columns
+        axes.tick_params(labelbottom=not below)
+        if below:
+            axes.set_xlabel("")
+        if number % columns:
+            axes.set_ylabel("")
 
 
 def _named(table: Table, axis: str) -> Table:
@@ -225,7 +238,9 @@ def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing, panels:
     title = drawing.heading or subject.title
     if subject.values or drawing.heading or len(drawing.order) < 2:
         return Words(title, names)
-    first = f"{drawing.first}{' by mean rank' if panels > 1 else ''}" if drawing.answer else ""
+    first = drawing.first if drawing.answer else ""
+    if first and panels > 1:
+        first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
