@@ -877,7 +877,9 @@ def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
         "name": "texts", "iterations": 4, "problem": {"name": "large:Large"}, "clients": {"count": 2},
         "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 2},
     }  # fmt: skip
-    results = fredsim.sweep(data, ["sweep={problem.label: ['$x_1$', '<b>'], iterations: [2, 4]}"], out="out")
+    results = fredsim.sweep(
+        data, [f"sweep={{problem.label: ['$x_1$', '<b>', {'a' * 40}<{'z' * 40}], iterations: [2, 4]}}"], out="out"
+    )
     assert not results.failures
     results.report("report.html")
     page, said, _ = opened(browser, Path("report.html"), 1280)
@@ -886,7 +888,7 @@ def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
         page.locator(f"#scatter-{axis}").select_option(label=column)
         settled(page)
         found[axis] = page.evaluate(f"findAll('#scatter .{axis}tick text').map((one) => one.textContent)")
-    assert {*found["x"]} == {"$x_1$", "<b>"}
+    assert {*found["x"]} == {"$x_1$", "<b>", f"{'a' * 12}…{'z' * 12}"}  # a long one would leave no room
     numbers = sorted(float(text.replace("\u2212", "-")) for text in found["y"])
     assert len(numbers) > 2
     sizes = [run.summary["bytes_pushed"] for run in results]

@@ -4,6 +4,8 @@ const MOST_KEYS = 32; // as many differ in colour or mark
 const explored = { x: 0, y: 0, colour: -1 }; // numbers of columns; colour -1: by line
 
 // plotly.js takes some tags in the texts beside ticks for its own markup.
+const LONGEST_TICK = 24; // letters
+const withoutMiddle = (text) => (text.length > LONGEST_TICK ? `${text.slice(0, LONGEST_TICK / 2)}…${text.slice(-LONGEST_TICK / 2)}` : text);
 const escaped = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function numbersOf(at) {
@@ -104,7 +106,10 @@ function drawScatter() {
     const title = escaped(columns[at].name);
     const shown = rows.map((row) => numberOf(table[row][at])).filter(isNumber); // a filter leaves no empty room
     const look = axisOf({ title, range: columns[at].numeric ? spanOfAll(shown) ?? spanOf(at) : null, log: isLog(at), fromZero: false });
-    return columns[at].numeric ? look : { ...look, type: "category" };
+    if (columns[at].numeric) return look;
+    const texts = [...new Set(rows.map((row) => table[row][at]))].filter((text) => text !== null);
+    const ticks = { tickmode: "array", tickvals: [...texts.map(escaped), "–"], ticktext: [...texts.map((text) => escaped(withoutMiddle(text))), "–"] };
+    return { ...look, type: "category", ...ticks };
   };
   const layout = { xaxis: axis(explored.x), yaxis: axis(explored.y), hovermode: "closest", ...plain() };
   const trace = { x: values(explored.x), y: values(explored.y), customdata: rows, mode: "markers", hoverinfo: "none", marker };
