@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,13 +10,15 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim import Result
+from fredsim import Result, Results
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.answers import leaders
 
 SERVERS = {"asgd": "ASGD", "sasgd": "SASGD", "momentum": "Momentum", "sync": "Sync"}
 #: The errors with 2, 3 and 4 clients. By mean rank Momentum is the best, which is ahead nowhere.
 ENDS = {"asgd": (0.1, 0.1, 0.9), "sasgd": (0.9, 0.9, 0.1), "momentum": (0.2, 0.2, 0.2), "sync": (0.05, 0.05, 0.05)}
+RATES = [0.02, 0.1, 0.3]
 ANSWER = "Ahead: ASGD in 2 of 3 {}, SASGD in 1; not compared (no staleness): Sync"
 
 
@@ -85,3 +88,36 @@ def test_lines_that_are_equal_everywhere() -> None:
     assert leaders(values, {}) == "Ahead: a, b and c in 2 of 2 panels (2 ties)"
     more = [dict.fromkeys("abcd", 1.0) | {"z": 2.0}] * 3
     assert leaders(more, {}) == "Ahead: a, b, c and d in 3 of 3 panels (3 ties)"
+
+
+@pytest.mark.parametrize("name", ["Bowl", "Hill"])
+def test_ends_of_ones_own_numbers_name_the_best(name: str, small_yaml: Path, drawn: list[Figure]) -> None:
+    """Of a problem, whose class says if more is better."""
+    del small_yaml  # the fixture has changed the current folder
+    data = {
+        "name": "own", "iterations": 8, "problem": {"name": f"tests.own_problems:{name}"}, "clients": {"count": 2},
+        "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 8},
+        "sweep": {"server.name": ["asgd", "momentum"], "server.lr": RATES},
+    }  # fmt: skip
+    found = fredsim.sweep(data)
+    assert isinstance(found, Results)
+    largest, sign = name == "Hill", -1 if name == "Hill" else 1
+    rows = [
+        (SERVERS[run.config["server"]["name"]], run.config["server"]["lr"], run.metrics[run.measure].iloc[-1])
+        for run in found
+    ]
+    order = sorted(rows, key=lambda row: sign * row[2])
+    best = order[0]
+    other = next(row for row in order if row[0] != best[0])
+    drawing = plot([*found], Path("x.png"), "ends", Options(x="server.lr"))
+    what = "highest nearness" if largest else "lowest height"
+    assert drawing.question == f"Which server has the {what}, and at which learning rate α?"
+    ends = f"{best[0]} at α = {best[1]} ({number(best[2])})", f"{other[0]} at α = {other[1]} ({number(other[2])})"
+    assert drawing.answer == f"Ahead: {ends[0]}; next: {ends[1]}"
+    assert [*drawing.order] == [best[0], other[0]]
+    assert {text.get_text() for text in drawn[0].axes[0].texts} == {f"{'↑ higher' if largest else '↓ lower'} is better"}
+    words = plot([*found], Path("x.png"), "ends", Options(x="server.name"))
+    assert words.question == f"Which server has the {what}?"
+    wins = Counter(min((row for row in rows if row[1] == rate), key=lambda row: sign * row[2])[0] for rate in RATES)
+    ((name, count), *_) = wins.most_common()
+    assert f"{name} in {count} of 3 cases" in words.answer

@@ -71,26 +71,28 @@ def titled(
     subject, y, label = subject_of(panels), options.y, single(panels)
     merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
+    own, largest = ("", False) if adjective else known_best(panels, y)
+    adjective = adjective if options.axis is None else adjective or own
     x = MEASURED.get(options.x or "bytes") or x_label(options).partition(" (")[0]
     goal = goal_of((run for panel in panels for run in panel.runs), y)
     if not adjective or goal is not None:
         answer = "" if goal is None else f"All runs stop at {number(goal)}, so their ends do not tell who is ahead"
-        own, largest = known_best(panels, y) if goal is None else ("", False)
-        better = direction(cheap=options.axis is None and not largest, largest=largest) if own else ""
+        better = direction(cheap=options.axis is None and not largest, largest=largest) if own and goal is None else ""
         return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, better=better, merged=merged)
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
+    sign = -1 if largest else 1
     best = [
-        {one: min(some[first:], key=lambda point: worth(point.middle)) for one, some in found.items()}
+        {one: min(some[first:], key=lambda point: worth(sign * point.middle)) for one, some in found.items()}
         for found in points
     ]
     finals = [{one: point.middle for one, point in found.items()} for found in best]
-    better = direction(cheap=options.axis is None)
+    better = direction(cheap=options.axis is None, largest=largest)
     of = "" if label in UNNAMED else f" of {spoken(label)}"
     words = any(isinstance(point.x, str) for found in points for some in found.values() for point in some)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
-    answer = leaders(finals, _placed(best, subject.full, options), fields=fields)
-    order = [one for one in ranked(finals, fields=fields if options.axis else None) if one in same]
+    answer = leaders(finals, _placed(best, subject.full, options), largest=largest, fields=fields)
+    order = [one for one in ranked(finals, largest=largest, fields=fields if options.axis else None) if one in same]
     if options.axis is None:
         drawing = replace(drawing, first=f"{adjective} first")  # the answer also counts what it costs
         cost = options.x or "bytes"
@@ -100,7 +102,7 @@ def titled(
         answer = _cheapest(points, subject.full, options)
     elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        answer, order = _by_word(points, options), []  # it is not the lines that are ahead
+        answer, order = _by_word(points, options, largest=largest), []  # it is not the lines that are ahead
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         one, *more = (found[label] for found in best if label in found)
@@ -124,13 +126,13 @@ def cases_of(points: Sequence[Mapping[str, Sequence[Point]]]) -> tuple[list[dict
     return values, [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
 
 
-def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
-    """Return which word of the x axis has the lowest value: each line of each panel is a case."""
+def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options, *, largest: bool) -> str:
+    """Return which word of the x axis has the best value: each line of each panel is a case."""
     by_word, fields = cases_of(points)
     every = dict.fromkeys(word for found in by_word for word in found)
     named = {word: spoken(value_name(options.axis or "", word)).replace(", ", ",") for word in every}
     named["None"] = WITHOUT
-    return leaders(by_word, named, panels="cases", fields=fields)
+    return leaders(by_word, named, panels="cases", largest=largest, fields=fields)
 
 
 def _cheapest(
