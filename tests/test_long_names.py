@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -26,17 +27,23 @@ class Labelled(Named):
         super().__init__(noise=len(text) / 100)
 
 
-@pytest.fixture
-def runs(small_yaml: Path) -> list[Result]:
-    data = {
-        "name": "long", "iterations": 2, "problem": {"name": "tests.test_long_names:Labelled"},
-        "evaluation": {"every": 1}, "clients": {"count": 2}, "server": {"name": "asgd", "lr": 0.1},
-        "sweep": {"problem.text": [*LONG, "short"]},
-    }  # fmt: skip
-    del small_yaml  # the fixture has changed the current folder
-    found = fredsim.sweep(data)
+DATA: dict[str, Any] = {
+    "name": "long", "iterations": 2, "problem": {"name": "tests.test_long_names:Labelled"}, "clients": {"count": 2},
+    "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 1},
+}  # fmt: skip
+
+
+def swept(**axes: Sequence[Any]) -> list[Result]:
+    """The runs of a sweep, whose axes have `_` in place of the dots of their keys."""
+    found = fredsim.sweep(DATA | {"sweep": {key.replace("_", "."): [*values] for key, values in axes.items()}})
     assert isinstance(found, Results)
     return [*found]
+
+
+@pytest.fixture
+def runs(small_yaml: Path) -> list[Result]:
+    del small_yaml  # the fixture has changed the current folder
+    return swept(problem_text=[*LONG, "short"])
 
 
 def apart(figure: Figure, texts: Sequence[Text]) -> bool:
@@ -60,6 +67,25 @@ def test_long_names_of_panels_rows_and_words(style: str | None, runs: list[Resul
     assert sorted(word.get_text()[-9:] for word in words) == sorted(text[-9:] for text in [*LONG, "short"])
     panel = drawn[2].axes[0].get_window_extent()
     assert panel.height > drawn[2].bbox.height / 3  # there is room for it beside them
+
+
+def test_titles_beside_a_legend(small_yaml: Path, drawn: list[Figure]) -> None:
+    """It takes a part of the width: the titles of two panels are on more lines, below the answer."""
+    texts = [f"what is measured on {place} of all" for place in ("Monday, the first day", "Tuesday, the second")]
+    del small_yaml  # the fixture has changed the current folder
+    found = swept(server_lr=[0.1 + rate / 100 for rate in range(7)], problem_text=texts)
+    plot(found, Path("x.png"), options=Options(panel=["problem.text"]))
+    (figure,) = drawn
+    titles = [axes.title for axes in figure.axes]
+    assert figure.legends
+    assert apart(figure, titles)
+    assert {" ".join(title.get_text().split()) for title in titles} == {
+        f"text {text.replace(', ', ',')}" for text in texts
+    }
+    (answer,) = (text for text in figure.texts if text.get_text().startswith(("Ahead", "About", "Equal")))
+    above = answer.get_window_extent()
+    assert min(title.get_window_extent().y0 for title in titles) > figure.axes[0].get_window_extent().y1
+    assert above.y0 > max(title.get_window_extent().y1 for title in titles)
 
 
 @pytest.mark.parametrize("style", ["column", "page"])

@@ -34,10 +34,6 @@ class Style:
     dpi: int = 200
     rc: Any = field(default_factory=dict)
 
-    def head(self, title: str, columns: int, width: float) -> str:
-        """Return the title of a panel, of which so many stand side by side, in lines that leave room to the next."""
-        return cut_lines(title, int(HEAD_LETTERS * width / columns))
-
     def wrapped(self, name: str, letters: int, share: float = 0.4) -> str:
         """Return a name in lines of up to `letters` letters; or fewer, if a given width requires it."""
         if self.width is not None:
@@ -48,7 +44,6 @@ class Style:
 SHOWN = f"\n{THIN}"  # the letters that a figure shows though they are no printed ones
 WIDEST = 7.0  # the most inches of a figure whose style gives no width: 1,400 px
 MOST_LINES = 3  # of a name beside or above what it names
-HEAD_LETTERS = 12  # of the title of a panel, an inch
 LETTERS_PER_INCH = 17  # at a font size of seven points
 BASE: dict[str, Any] = {
     "svg.hashsalt": "fredsim",
