@@ -163,14 +163,14 @@ def test_lists_and_commas_are_named_whole(small_yaml: Path, drawn: list[Figure])
 
 def test_texts_like_numbers_are_no_seeds_of_numbers() -> None:
     """They are other values, and so other lines."""
-    texts: list[Any] = ["1", 1, "2.50", 2.5, "nan", "one"]
+    texts: list[Any] = ["1", 1, "2.50", 2.5, "nan", "one", "", " "]
     runs: Any = [
         SimpleNamespace(has_ended=False, config={"server": {"name": "asgd"}, "problem": {"text": text}})
         for text in texts
     ]
     (panel,) = group(runs, None, None)
     names = ["ASGD, text '1'", "ASGD, text 1", "ASGD, text '2.50'", "ASGD, text 2.5", "ASGD, text 'nan'"]
-    assert [line.label for line in panel.lines] == [*names, "ASGD, text one"]
+    assert [line.label for line in panel.lines] == [*names, "ASGD, text one", "ASGD, text ''", "ASGD, text ' '"]
 
 
 def test_a_line_with_a_gate_is_named_by_it(small_yaml: Path) -> None:
