@@ -21,9 +21,9 @@ from fredsim.show.plots.figure import ShownFigure, _add_title, balanced
 from fredsim.show.plots.hidden_lines import tell_apart
 from fredsim.show.plots.kinds import waits
 from fredsim.show.plots.styles import style_of
+from fredsim.show.plots.titles.answers import leaders, shortened
 from fredsim.show.plots.titles.costs import Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of, is_fresh
-from fredsim.show.plots.titles.questions import leaders, shortened
 from fredsim.show.tables import AllDigits, Table
 
 ROWS = 6
@@ -59,7 +59,7 @@ def test_who_waits_is_a_reference_where_waiting_is_free() -> None:
     lines = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
     for x in ("iterations", "updates", "bytes", None):
         field = field_of(lines, x)
-        assert (list(field.compared), dict(field.references)) == (["a", "b"], {"sync": "without staleness"})
+        assert (list(field.compared), dict(field.references)) == (["a", "b"], {"sync": "no staleness"})
     assert list(field_of(lines, "seconds").compared) == ["sync", "a", "b"]
     del lines["b"]
     assert list(field_of(lines, "iterations").compared) == ["sync", "a"]
@@ -92,7 +92,7 @@ def test_one_client_has_no_staleness() -> None:
     field = field_of(lines, "iterations")
     assert (list(field.compared), field.references) == (["sync", "a", "b"], {})
     several = lines_of(one=Fake(ASGD, 1), a=Fake(ASGD, 2), b=Fake(ASGD, 4))
-    assert field_of(several, "iterations").references == {"one": "without staleness"}
+    assert field_of(several, "iterations").references == {"one": "no staleness"}
 
 
 def test_a_pipeline_without_delays_has_no_staleness() -> None:
@@ -118,8 +118,9 @@ def test_the_reference_is_named_after_those_ahead() -> None:
     assert answer == "Ahead at λ = 32: λ = 32 (0.3); next: local steps 2 (0.4); one client: 0.1"
     waits = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
     found = leaders([{"sync": 0.1, "a": 0.4, "b": 0.3}], {}, fields=[field_of(waits, "updates")])
-    assert found == "Ahead: b (0.3); next: a (0.4); without staleness: sync (0.1)"
-    assert shortened(found, 50) == "Ahead: b (0.3); without staleness: sync (0.1)"
+    assert found == "Ahead: b (0.3); next: a (0.4); not compared (no staleness): sync (0.1)"
+    assert shortened(found, 50) == "Ahead: b (0.3); next: a (0.4);\nnot compared (no staleness): sync (0.1)"
+    assert shortened(found, 35) == "Ahead: b (0.3); next: a (0.4)"
     assert shortened(found, 20) == "Ahead: b (0.3)"
     assert shortened("Ahead: a long name", 11) == "Ahead:\na long name"
     assert shortened("Ahead: a long name of many words", 12) == "Ahead: a\nlong name …"
@@ -134,7 +135,10 @@ def test_an_answer_says_what_only_the_compared_lines_have_in_common() -> None:
     lines = lines_of(a=Fake(ASGD, 4), b=Fake(ASGD, 4), sync=Fake(SYNC, 4))
     names = {"a": "ASGD, α = 0.1", "b": "ASGD, α = 0.2", "sync": "Sync, α = 0.1"}
     answer = leaders([{"a": 0.2, "b": 0.3, "sync": 0.1}], names, fields=[field_of(lines, "iterations")])
-    assert answer == "Ahead: ASGD, α = 0.1 (0.2); next: ASGD, α = 0.2 (0.3); without staleness: Sync, α = 0.1 (0.1)"
+    assert (
+        answer
+        == "Ahead: ASGD, α = 0.1 (0.2); next: ASGD, α = 0.2 (0.3); not compared (no staleness): Sync, α = 0.1 (0.1)"
+    )
 
 
 @pytest.mark.parametrize("lines", [1, 2])
@@ -203,10 +207,10 @@ def test_panels_of_one_client_count_only_alone() -> None:
         fields = [field_of(panels[place], "updates") for place in places]
         return leaders([values[place] for place in places], names, panels="columns", fields=fields)
 
-    assert told(0, 1, 2) == "Ahead: ASGD (b) in 2 of 2 columns with λ > 1"
-    assert told(1, 2) == "Ahead: ASGD (b) in 2 of 2 columns"
+    assert told(0, 1, 2) == "Ahead: ASGD (b) in 2 of 2 columns with λ > 1; not compared (no staleness): sync"
+    assert told(1, 2) == "Ahead: ASGD (b) in 2 of 2 columns; not compared (no staleness): sync"
     assert told(0, 0) == "Ahead: a in 2 of 2 columns"
-    assert told(0, 1) == "Ahead at λ = 8: ASGD, b (0.3); next: a (0.4); without staleness: sync (0.5)"
+    assert told(0, 1) == "Ahead at λ = 8: ASGD, b (0.3); next: a (0.4); not compared (no staleness): sync (0.5)"
     fields = [field_of(panels[place], None) for place in (0, 1)]
     assert leaders(values[:2], {}, start="Fewest bytes", fields=fields).startswith("Fewest bytes at λ = 8: b (0.3); ")
     mixed = field_of(lines_of(a=Fake(ASGD, 2), b=Fake(ASGD, 4)), "updates")
@@ -410,4 +414,5 @@ def test_in_several_panels_a_name_keeps_what_the_reference_has_not() -> None:
     names = {"sync": "Sync", "a": "Delayed, every push", "b": "Delayed, every 8 pushes"}
     values = [{"sync": 0.1, "a": 0.4, "b": 0.3}, {"sync": 0.1, "a": 0.2, "b": 0.3}]
     text = leaders(values, names, fields=[field, field])
-    assert text == "Ahead: Delayed (every 8 pushes) in 1 of 2 panels, Delayed (every push) in 1"
+    first = "Ahead: Delayed (every 8 pushes) in 1 of 2 panels, Delayed (every push) in 1"
+    assert text == f"{first}; not compared (no staleness): Sync"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.show.plots import Options
 from fredsim.show.plots.direction import add_direction
 from fredsim.show.plots.groups import Panel, group
-from fredsim.show.plots.legends import add_legend, avoid_overlap
+from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.titles.subjects import coloured, subject_of
 
@@ -78,6 +78,26 @@ def test_a_legend_takes_no_more_room_than_there_is(name: str, place: str, style:
     axes.plot(X, X, label=name or "all runs")
     assert add_legend(figure, [axes], False, "inside", style_of(Options(style=style)))
     assert (axes.get_legend() is not None, len(figure.legends)) == (place == "inside", place == "beside")
+
+
+@pytest.mark.parametrize("width", [6.4, 7.0])
+@pytest.mark.parametrize("name", ["ASGD", "DelayedNesterov, every 8 pushes", "AClassWithoutSpaces" * 3])
+def test_no_legend_makes_a_figure_wider_than_a_page(name: str, width: float) -> None:
+    """1,400 px; names are on more lines instead, and the panels keep most of the width."""
+    figure = Figure(figsize=(width, 3.6), dpi=200, layout="constrained")
+    grid = list(figure.subplots(1, 1 if width < 7 else 2, squeeze=False).flat)
+    for axes in grid:
+        axes.plot(X, X, label=name)
+        axes.plot(X, X, label="another")
+    words = Words("server and learning rate α (most wins first)")
+    assert add_legend(figure, grid, False, "beside", style_of(Options()), words)
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() <= 7.0
+    box = figure.legends[0].get_window_extent()
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text.replace("\n", "").replace(" ", "") for text in shown] == [name.replace(" ", ""), "another"]
+    assert grid[-1].get_window_extent().x1 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert box.width / figure.dpi <= 7.0 - 0.72 * width
 
 
 @pytest.mark.parametrize("style", [None, "column"])
@@ -182,7 +202,10 @@ def test_what_lines_are_named_by_is_what_they_differ_in() -> None:
     subject = subject_of(panels)
     assert (subject.title, [*subject.entries.values()], subject.values) == ("push gate", ["model", "tensor"], {})
     seeds = [{"server": {"name": "asgd", "lr": rate}, "seed": seed} for rate, seed in ((0.1, 0), (0.2, 0), (0.1, 1))]
-    assert subject_of(lines_of(seeds, ["seed"])).noun == "setting"  # no learning rate: one line has two of them
+    subject = subject_of(lines_of(seeds, ["seed"]))
+    assert (subject.noun, subject.values) == ("seed", {})  # no learning rate: one line has two; and seeds have no order
+    assert subject_of(lines_of(seeds, ["seed", "server.lr"])).noun == "learning rate α and seed"
+    assert subject_of(lines_of(seeds, ["server.lr"])).noun == "learning rate α"
 
 
 def test_of_many_parts_that_change_together_the_first_is_named() -> None:

@@ -141,7 +141,7 @@ def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:
     some = [run for run in runs[::-1] if run in alone or run.config["server"]["name"] != "sync"]
     plots.plot(some, Path("m.png"), "matrix", replace(options, where={"server.name": [*lines]}))  # in its order
     says = [" ".join(shown.axes[0].get_xlabel().split()) for shown in drawn]
-    assert ["rows: best first by mean rank" in text for text in says] == [True, False]
+    assert ["rows: most wins first" in text for text in says] == [True, False]
     assert ["empty: not run" in text for text in says] == [False, True]
     assert not any(line.get_visible() for line in axes.get_xgridlines() + axes.get_ygridlines())
     assert sorted(text.get_text() for text in axes.texts).count("diverged") == 1

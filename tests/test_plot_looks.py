@@ -24,7 +24,7 @@ from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import End, apart, name_ends
 from fredsim.show.plots.numbers import TickNumbers, given, median, number
-from fredsim.show.plots.titles.questions import leaders, own_parts, ranked
+from fredsim.show.plots.titles.answers import leaders, own_parts, ranked
 from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")

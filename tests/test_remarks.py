@@ -21,8 +21,11 @@ from fredsim.config.shipped import shipped
 from fredsim.data.datasets import load_dataset, read_dataset
 from fredsim.data.remarks import about_channels, about_samples
 from fredsim.plugins.failures import channels_remedy
+from fredsim.runs.folder.results import Results
 from fredsim.runs.many.remarks import remark_before, runs_at_chance
 from fredsim.runs.single.opening import open_expansion
+from fredsim.show.plots import Options, plot
+from fredsim.show.plots.drawing import available_y
 
 Command = Callable[..., tuple[int, str, str]]
 Arrays = dict[str, NDArray[Any]]
@@ -342,3 +345,28 @@ def test_shipped_experiments_have_nothing_to_note(name: str, monkeypatch: pytest
         data = {run.experiment.data.name for run in expansion.runs}
         if data <= {"digits", "least_squares", "quadratic", "mishchenko"} or "FREDSIM_DATA" in os.environ:
             remark_before(expansion.runs[:40], None)
+
+
+def test_no_rows_to_test_on(notes: Callable[..., list[str]], tmp_path: Path) -> None:
+    """Once for a sweep; what stays empty is neither drawn nor offered."""
+    none = {"x_test": np.zeros((0, 12)), "y_test": np.zeros(0, int)}
+    asked = {"evaluation": {"every": 100, "test": True, "metrics": ["perplexity"]}, "sweep": {"seed": [0, 1]}}
+    assert notes(asked) == []
+    one(notes(asked, **none), "evaluation.test is true", "npz:own.npz has no rows to test on", "leave it out")
+    assert notes(asked | {"evaluation": {"every": 100}}, **none) == []
+    (folder,) = (path for path in tmp_path.iterdir() if (path / "sweep.yaml").is_file() and has_no_test(path))
+    results = fredsim.load(folder)
+    assert isinstance(results, Results)
+    known = ["validation_error", "validation_loss", "train_loss", "perplexity"]
+    assert available_y([*results]) == known
+    for y in ("test_error", "test_loss"):
+        with pytest.raises(fredsim.ConfigError, match=f"'{y}', which is nan in every row of these runs") as found:
+            plot([*results], tmp_path / "x.png", options=Options(y=y))
+        assert str(found.value).endswith(f"(they have values of: {', '.join(known)})")
+    plot([*results], tmp_path / "x.png", options=Options(y="perplexity"))
+
+
+def has_no_test(folder: Path) -> bool:
+    """Whether a sweep's runs were asked for a test error that they do not have."""
+    metrics = [pd.read_csv(path) for path in folder.glob("*/metrics.csv")]
+    return all("test_error" in one and one["test_error"].isna().all() for one in metrics)

@@ -462,6 +462,29 @@ def test_axes_and_colours_of_lines(page: Any) -> None:
     assert len(set(page.evaluate(colours))) == 8
 
 
+@pytest.mark.parametrize(("by", "count"), [("run", 18), ("line", LINES), ("server.name", 3)])
+def test_no_two_groups_of_a_scatter_look_alike(by: str, count: int, page: Any, runs: list[Result]) -> None:
+    """More than eight have other marks, and the key names each of them."""
+    page.locator("#colour").select_option(label="line")
+    page.locator("#scatter-colour").select_option(label=by)
+    settled(page)
+    marker = page.evaluate("document.getElementById('scatter').data[0].marker")
+    looks = list(zip(marker["color"], marker["symbol"], strict=True))
+    of: dict[str, Callable[[Result], Any]] = {"line": line_of, "server.name": lambda run: run.config["server"]["name"]}
+    groups = [of[by](run) if by in of else number for number, run in enumerate(runs)]
+    assert len({*looks}) == len({*zip(looks, groups, strict=True)}) == count
+    entries = page.locator("#scatter-key > span:has(svg)")
+    assert entries.count() == count
+    script = "all => all.map(one => [one.querySelector('path').getAttribute('fill'), one.textContent])"
+    shown = entries.evaluate_all(script)
+    assert len({text for _, text in shown}) == count
+    assert sorted(fill for fill, _ in shown) == sorted(colour for colour, _ in {*looks})
+
+
+def line_of(run: Result) -> tuple[Any, ...]:
+    return run.config["server"]["name"], run.config["server"]["lr"]
+
+
 def test_scatter(page: Any, runs: list[Result]) -> None:
     plot = "document.getElementById('scatter')"
     page.locator("#scatter-x").select_option(label="server.lr")
@@ -854,7 +877,9 @@ def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
         "name": "texts", "iterations": 4, "problem": {"name": "large:Large"}, "clients": {"count": 2},
         "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 2},
     }  # fmt: skip
-    results = fredsim.sweep(data, ["sweep={problem.label: ['$x_1$', '<b>'], iterations: [2, 4]}"], out="out")
+    results = fredsim.sweep(
+        data, [f"sweep={{problem.label: ['$x_1$', '<b>', {'a' * 40}<{'z' * 40}], iterations: [2, 4]}}"], out="out"
+    )
     assert not results.failures
     results.report("report.html")
     page, said, _ = opened(browser, Path("report.html"), 1280)
@@ -863,7 +888,7 @@ def test_formulas_and_large_numbers_are_texts(browser: Any) -> None:
         page.locator(f"#scatter-{axis}").select_option(label=column)
         settled(page)
         found[axis] = page.evaluate(f"findAll('#scatter .{axis}tick text').map((one) => one.textContent)")
-    assert {*found["x"]} == {"$x_1$", "<b>"}
+    assert {*found["x"]} == {"$x_1$", "<b>", f"{'a' * 12}…{'z' * 12}"}  # a long one would leave no room
     numbers = sorted(float(text.replace("\u2212", "-")) for text in found["y"])
     assert len(numbers) > 2
     sizes = [run.summary["bytes_pushed"] for run in results]

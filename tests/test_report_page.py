@@ -313,7 +313,7 @@ def ending(*ends: int | None) -> list[_Run]:
     [
         ([panel(s=[_Run(0.1, **SYNC)], a=[_Run(0.3)], b=[_Run(0.4)], t=[_Run(0.2, **SYNC)])],
          ["a won: its final validation error is 0.3000 (one run), the smallest of 2. Next is b, 0.4000.",
-          "Not compared and 1 more: s (without staleness), 0.1000."],
+          "Not compared and 1 more: s (no staleness), 0.1000."],
          [(1, "a"), (2, "b"), ("reference", "s")], [0]),
         ([panel(one=[_Run(0.1, count=1)], a=[_Run(0.4, count=8)], b=[_Run(0.3, count=8)])],
          ["b won: ", "the smallest of 2 at λ = 8.", "Not compared: one (λ = 1), 0.1000."],

@@ -140,6 +140,8 @@ def test_a_figure_of_it(made: Result, drawn: list[Figure]) -> None:
     assert first["client-seconds"] == 0.28
     assert {state: first[state] for state in STATES} == {state: shares.get(state, 0) / 280 for state in STATES}
     assert "clients 0,2 do, from second 0.14, to second 0.42" in drawing.caption
+    alone = plot([made], Path("x.svg"), "timeline", Options(clients="2-2", begin=0.14, end=0.42))
+    assert "What client 2 does, from second 0.14" in alone.caption
 
 
 @pytest.mark.usefixtures("made")

@@ -58,6 +58,12 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
             with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
                 for text in _about_data(run.experiment, data, root):
                     warn(text)
+        key = json.dumps(["test", data.model_dump()], sort_keys=True)
+        if run.experiment.evaluation.test and key not in seen:
+            seen.add(key)
+            with suppress(FredsimError, MemoryError):
+                for text in _about_test(run.experiment, root):
+                    warn(text)
         model, loss = run.experiment.model, run.experiment.plain().get("loss")
         parts = [model.model_dump(), data.model_dump(), run.experiment.clients.batch_size, loss]
         key = json.dumps(parts, sort_keys=True)
@@ -67,6 +73,13 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
             with suppress(FredsimError, MemoryError):
                 for text in _about_own(run.experiment, prepare(run.experiment, root)):
                     warn(text)
+
+
+def _about_test(experiment: Experiment, root: str | os.PathLike[str] | None) -> Iterator[str]:
+    """Yield a remark if there are no rows for the columns that are asked for."""
+    if not len(experiment.load(data_root(root)).test):
+        what = f"evaluation.test is true, and data {experiment.data.name} has no rows to test on"
+        yield f"{what}: test_loss and test_error are nan in every row; leave it out"
 
 
 def _about_own(experiment: Experiment, prepared: Prepared) -> Iterator[str]:

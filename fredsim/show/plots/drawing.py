@@ -18,6 +18,7 @@ from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
 
 __all__ = [
+    "BEST_FIRST",
     "Drawing",
     "Kind",
     "Options",
@@ -36,6 +37,7 @@ __all__ = [
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
 
+BEST_FIRST = "best first"
 MOST_CLASSES = 10  # the most columns of single classes that are offered
 
 
@@ -58,7 +60,7 @@ class Drawing:
     order: Sequence[str] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     heading: str = ""
-    first: str = "best first"
+    first: str = BEST_FIRST
     named: bool = False
     better: str = ""
 
@@ -112,7 +114,7 @@ def mark_diverged(axes: Axes, at: tuple[float, float], colour: str, edge: str) -
 
 
 def available_y(results: Sequence[Result]) -> list[str]:
-    """Return the columns of `Y` and those of metrics that all runs have, without the error if they have none.
+    """Return the columns of `Y` and those of metrics that all runs have, without those that are NaN in every row.
 
     If there are many of single classes, these are left out.
     """
@@ -120,12 +122,7 @@ def available_y(results: Sequence[Result]) -> list[str]:
     if sum(map(is_of_class, metrics)) > MOST_CLASSES:
         metrics = [name for name in metrics if not is_of_class(name)]
     present = [y for y in (*Y, *metrics) if all(y in run.metrics for run in results)]
-    without = all(run.metrics["validation_error"].isna().all() for run in results) and (
-        "gap" in present or any(run.metrics["validation_loss"].notna().any() for run in results)
-    )
-    if any("problem" in run.config for run in results):  # what a problem does not say is NaN, or empty
-        return [y for y in present if not all(run.metrics[y].isna().all() for run in results)]
-    return [y for y in present if y != "validation_error" or not without]
+    return [y for y in present if any(run.metrics[y].notna().any() for run in results)] or present
 
 
 def in_nats(results: Iterable[Result]) -> bool:

@@ -13,7 +13,9 @@ from itertools import compress
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from fredsim.config.document import flatten, has_key, value_at
 from fredsim.config.experiment import with_defaults
@@ -22,12 +24,12 @@ from fredsim.errors import ConfigError, OutputError, nearest, on_command_line, o
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.direction import add_direction
-from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, default_y, in_nats
+from fredsim.show.plots.drawing import BEST_FIRST, Drawing, Kind, Options, available_y, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
-from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
-from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
-from fredsim.show.plots.titles.questions import shortened
+from fredsim.show.plots.legends import Words, add_legend, avoid_overlap, put_below_title
+from fredsim.show.plots.styles import SHOWN, WIDEST, Style, cut_lines, style_of, take_literally
+from fredsim.show.plots.titles.answers import MOST_WINS, shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
 from fredsim.show.plots.words import head, said, spoken, value_name
 from fredsim.show.tables import Table
@@ -40,8 +42,11 @@ TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
 TITLE_LETTERS = 11.5  # letters of the title per inch
 LINE_OF_TITLE = 1.2  # the distance of its lines, as a multiple of its size
+HEAD_LETTERS = 15.5  # letters of a panel's title per inch
+HEAD_LINE = 0.16  # the height of a line of it, in inches
+LABELS = 0.5  # the width of the labels on the left of the panels, in inches
 EDGE = 0.08  # where the title begins, in inches
-WIDTH, ALONE = 7.0, 6.4  # the width, in inches, of a figure with two panels in a row, and with one
+ALONE = 6.4  # the width, in inches, of a figure with one panel in a row; with two it is WIDEST
 
 
 class ShownFigure(Figure):
@@ -137,7 +142,7 @@ def draw(
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
     with _settings(style):
-        width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDTH)
+        width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDEST)
         size = width, style.alone if rows == 1 else style.row * rows
         figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
@@ -145,20 +150,15 @@ def draw(
         drawing = replace(drawing, tables=[_named(table, options.axis or "") for table in drawing.tables])
         for empty in grid.flat[count:]:
             empty.set_visible(False)
-        for number, axes in enumerate(grid.flat[:count]):
-            if not found.axes:
-                axes.set_title(head(panels[number].title))
-            if found.shared:  # a panel below, or the one beside it on the left, has the same labels
-                axes.tick_params(labelbottom=number >= count - columns)
-                if number < count - columns:
-                    axes.set_xlabel("")
-                if number % columns:
-                    axes.set_ylabel("")
+        shown = list(grid.flat[:count])
+        if found.shared:
+            _share_labels(shown, columns)
+        heads = [] if found.axes else [head(panel.title) for panel in panels]
+        _write_heads(figure, shown, heads, style)
         take_literally(figure)
         place = "beside" if found.axes or found.beside else "inside"
         texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
         words = _words(subject, texts, drawing, len(panels))
-        shown = list(grid.flat[:count])
         if not drawing.named and not add_legend(figure, shown, drawing.published, place, style, words):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
@@ -168,9 +168,35 @@ def draw(
             _add_caption(figure, drawing.caption, options.command)
         _add_title(figure, options, drawing, style)
         avoid_overlap(figure, shown, drawing.published, style, words)
+        put_below_title(figure)
+        _write_heads(figure, shown, heads, style)  # a legend beside the panels takes room from them
         if drawing.better and not options.style:
             add_direction(shown, drawing.better)
     return figure, drawing
+
+
+def _share_labels(grid: Sequence[Axes], columns: int) -> None:
+    """Leave out the labels of axes that the panel below, or the one on the left, has, too."""
+    for number, axes in enumerate(grid):
+        below = number < len(grid) - columns
+        axes.tick_params(labelbottom=not below)
+        if below:
+            axes.set_xlabel("")
+        if number % columns:
+            axes.set_ylabel("")
+
+
+def _write_heads(figure: Figure, grid: Sequence[Axes], heads: Sequence[str], style: Style) -> None:
+    """Write the titles of panels in lines that leave room to the next panel, and make the figure high enough."""
+    spec = grid[0].get_subplotspec()
+    rows, columns = spec.get_geometry()[:2] if spec is not None else (1, 1)
+    beside = sum(legend.get_window_extent().width for legend in figure.legends) if style.width is None else 0.0
+    letters = int(HEAD_LETTERS * (figure.get_figwidth() - beside / figure.dpi - LABELS) / columns)
+    before = max(axes.get_title().count("\n") for axes in grid)
+    for axes, text in zip(grid, heads, strict=False):
+        axes.set_title(cut_lines(visible(text, SHOWN), letters))
+    more = max(axes.get_title().count("\n") for axes in grid) - before
+    figure.set_figheight(figure.get_figheight() + rows * more * HEAD_LINE)
 
 
 def _named(table: Table, axis: str) -> Table:
@@ -205,8 +231,9 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
     if answer:  # in the room of the last, empty lines
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
         below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
-        height, size = 1 - below / figure.get_figheight(), style.title - 1
-        line = figure.text(place, height, answer, va="top", ha="left", fontsize=size, color="0.25")
+        at = figure.transFigure + ScaledTranslation(EDGE, -below, figure.dpi_scale_trans)  # however high it becomes
+        size = style.title - 1
+        line = figure.text(0, 1, answer, va="top", ha="left", fontsize=size, color="0.25", transform=at)
         line.set_in_layout(False)
         take_literally(line)
 
@@ -225,7 +252,9 @@ def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing, panels:
     title = drawing.heading or subject.title
     if subject.values or drawing.heading or len(drawing.order) < 2:
         return Words(title, names)
-    first = f"{drawing.first}{' by mean rank' if panels > 1 else ''}" if drawing.answer else ""
+    first = drawing.first if drawing.answer else ""
+    if first and panels > 1:
+        first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
@@ -296,4 +325,7 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
                 )
                 rest = f"; {option('where')} draws those that have, such as {such}"
             raise ConfigError(f"{option('y')}: is '{options.y}', which {run.folder} has not recorded{rest}")
+    if not any(run.metrics[options.y].notna().any() for run in results):
+        what = f"is '{options.y}', which is nan in every row of these runs"
+        raise ConfigError(f"{option('y')}: {what} (they have values of: {', '.join(available_y(results))})")
     return options

@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
+from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, cut_lines, take_literally
 
 __all__ = ["add_headers", "groups_of", "neighbours"]
 
@@ -63,7 +63,7 @@ def add_headers(axes: Axes, panels: Sequence[Panel], style: Style) -> None:
         texts = ["\n".join(lines) for lines in flat]
         axes.set_xticks(range(len(names)), texts, fontsize=style.dense, rotation=0, ha="center")
     else:
-        texts = ["\n".join(textwrap.wrap(name, TURNED)) for name in names]
+        texts = [cut_lines(name, TURNED, MOST_LINES) for name in names]
         axes.set_xticks(range(len(names)), texts, fontsize=style.dense, rotation=90, ha="center", va="bottom")
     if len(groups) < 2:
         return

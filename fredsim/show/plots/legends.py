@@ -12,23 +12,26 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
-from fredsim.show.plots.titles.questions import UNBROKEN, UNNAMED
+from fredsim.show.plots.styles import LETTERS_PER_INCH, WIDEST, Style, take_literally
+from fredsim.show.plots.titles.answers import UNBROKEN
+from fredsim.show.plots.titles.questions import UNNAMED
 
-__all__ = ["Words", "add_legend", "avoid_overlap", "is_over"]
+__all__ = ["Words", "add_legend", "avoid_overlap", "is_over", "put_below_title"]
 
 MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
 MOST_NAMED = 32  # the most lines that differ in colour or dash
 NAMES = 12  # letters of the legend per inch
-PANELS = 0.82  # the least width of the panels beside a legend, as a share of the figure's without one
+PANELS = 0.82  # the width of the panels beside a legend, as a share of the figure's without one …
+FEWEST_PANELS = 0.72  # … and the least, where the figure is as wide as it may be
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
-LONGEST = 32  # the most letters in a line of a legend beside the panels
+LONGEST = (32, 28, 24, 20, 16, 12)  # the most letters in a line of a legend beside the panels, until it fits
 ABOVE_AND_BELOW = 1.2  # inches above and below a legend beside the panels: a caption has room in the lower half
 AROUND = 0.02  # inches around a legend inside a panel that are free of lines
 MOST_COLUMNS = 4
@@ -96,6 +99,25 @@ def avoid_overlap(
         _add_within(figure, grid, handles, "above", style.width, words.title)
 
 
+def put_below_title(figure: Figure) -> None:
+    """Move a legend above the panels below the figure's title, and make the figure as much higher.
+
+    A layout gives both of them the same room.
+    """
+    title, engine = figure.get_suptitle(), figure.get_layout_engine()
+    above = [legend for legend in figure.legends if getattr(legend, "_outside_loc", None) == "upper"]
+    if not title or not above or not isinstance(engine, ConstrainedLayoutEngine):
+        return
+    (legend,) = above
+    pad = engine.get()["h_pad"]
+    text = next(one for one in figure.texts if one.get_text() == title and one.get_in_layout())
+    top, room = text.get_window_extent().height / figure.dpi + pad, legend.get_window_extent().height / figure.dpi
+    figure.set_figheight(figure.get_figheight() + top)
+    height = figure.get_figheight()
+    legend.set_bbox_to_anchor((0, 0, 1, 1 - top / height), figure.transFigure)
+    engine.set(rect=(0, 0, 1, 1 - (room + 2 * pad) / height))
+
+
 def _handles(grid: Sequence[Axes], published: bool, words: Words) -> dict[str, Artist]:
     """Return the legend's handles, by name; `published`: also one for the circles of published points."""
     found: dict[str, Artist] = {}
@@ -131,18 +153,30 @@ def _finish(legend: Legend) -> Legend:
     return legend
 
 
-def _heading(title: str) -> str:
-    """Return a title in lines that have room beside the panels; what stands in brackets at its end is not broken."""
+def _heading(title: str, letters: int) -> str:
+    """Return a title in lines of up to so many letters; what is in brackets at its end is broken only if need be."""
     whole = re.sub(r"\([^()]*\)$", lambda found: found[0].replace(" ", UNBROKEN), title)
-    return "\n".join(textwrap.wrap(whole, LONGEST)).replace(UNBROKEN, " ")
+    lines = textwrap.wrap(whole, letters, break_long_words=False)
+    kept = all(len(line) <= letters for line in lines)
+    return "\n".join(lines).replace(UNBROKEN, " ") if kept else "\n".join(textwrap.wrap(title, letters))
 
 
 def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
-    """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure."""
-    names, heading = ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles), _heading(title)
-    legend = _finish(figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading))
-    width, box = figure.get_figwidth(), legend.get_window_extent()
-    figure.set_figwidth(max(width, box.width / figure.dpi + PANELS * width))
+    """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure.
+
+    It does not become wider than WIDEST; long names are on more lines then.
+    """
+    width = figure.get_figwidth()
+    for letters in LONGEST:
+        names = ["\n".join(textwrap.wrap(name, letters)) for name in handles]
+        legend = figure.legend(
+            list(handles.values()), names, loc="outside right center", title=_heading(title, letters)
+        )
+        box = _finish(legend).get_window_extent()
+        if box.width / figure.dpi + FEWEST_PANELS * width <= WIDEST or letters == LONGEST[-1]:
+            break
+        legend.remove()
+    figure.set_figwidth(min(max(width, box.width / figure.dpi + PANELS * width), max(width, WIDEST)))
     figure.set_figheight(max(figure.get_figheight(), box.height / figure.dpi + ABOVE_AND_BELOW))
 
 

@@ -68,8 +68,11 @@ def number(value: float, digits: int = DIGITS) -> str:
 def given(value: object) -> str:
     """Return a value of an experiment as it was given, without the last digits that arithmetic added.
 
-    All its digits are kept, so that two values never look alike: 0.30000000000000004 is 0.3, and 0.123456 is itself.
+    All its digits are kept, so that two values never look alike: 0.30000000000000004 is 0.3, and 0.123456 is itself. A
+    text of which nothing is seen is between quotes.
     """
+    if isinstance(value, str) and not value.strip():
+        return f"'{value}'"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return str(value)
     short = as_given(value)

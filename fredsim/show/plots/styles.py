@@ -13,7 +13,7 @@ from fredsim.config.figures.options import Options
 from fredsim.errors import visible
 from fredsim.show.plots.numbers import THIN
 
-__all__ = ["PLAIN", "SHOWN", "Style", "style_of", "take_literally"]
+__all__ = ["MOST_LINES", "PLAIN", "SHOWN", "WIDEST", "Style", "cut_lines", "style_of", "take_literally"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Style:
 
 
 SHOWN = f"\n{THIN}"  # the letters that a figure shows though they are no printed ones
+WIDEST = 7.0  # the most inches of a figure whose style gives no width: 1,400 px
+MOST_LINES = 3  # of a name beside or above what it names
 LETTERS_PER_INCH = 17  # at a font size of seven points
 BASE: dict[str, Any] = {
     "svg.hashsalt": "fredsim",
@@ -81,6 +83,11 @@ STYLES = {
     "column": Style(width=3.35, columns=1, alone=2.3, row=2.1, title=8.0, dense=6.0, dpi=300, rc=PAPER),
     "page": Style(width=6.9, columns=2, alone=2.6, row=2.1, title=8.0, dense=6.5, dpi=300, rc=PAPER),
 }
+
+
+def cut_lines(text: str, letters: int, most: int = MOST_LINES) -> str:
+    """Return a text in lines of up to so many letters; what has no room on so many lines is left out."""
+    return "\n".join(textwrap.wrap(text, letters, max_lines=most, placeholder="…"))
 
 
 def style_of(options: Options) -> Style:

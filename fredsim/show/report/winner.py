@@ -18,8 +18,8 @@ from fredsim.show.plots.finals import first_x, goal_of, ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import default_x
 from fredsim.show.plots.numbers import given, median
+from fredsim.show.plots.titles.answers import leaders
 from fredsim.show.plots.titles.fair import Field, field_of
-from fredsim.show.plots.titles.questions import leaders
 from fredsim.show.report.values import shown
 from fredsim.show.tables import Table
 

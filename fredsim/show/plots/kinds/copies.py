@@ -17,8 +17,8 @@ from fredsim.show.plots.finals import cost, counted, final_middle, note_costs, t
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import MOST, coinciding, merged_names, tell_apart
 from fredsim.show.plots.numbers import median, number
+from fredsim.show.plots.titles.answers import equals
 from fredsim.show.plots.titles.curve_titles import MANY
-from fredsim.show.plots.titles.questions import equals
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 

@@ -32,8 +32,8 @@ from fredsim.show.plots.finals import cost, final_middle, note_costs, note_diver
 from fredsim.show.plots.groups import DASHES, Line, Panel, defaults_of, differing_keys, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
-from fredsim.show.plots.titles.end_titles import Point, titled, x_label
-from fredsim.show.plots.titles.questions import ranked
+from fredsim.show.plots.titles.answers import ranked
+from fredsim.show.plots.titles.end_titles import Point, cases_of, titled, x_label
 from fredsim.show.plots.words import noun, spoken, value_name
 from fredsim.show.tables import PUBLISHED, AllDigits, Table
 
@@ -42,6 +42,9 @@ __all__ = ["KIND"]
 DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
 TICKS = 8  # the most swept values that have a tick each
 LETTERS = 11  # of the labels of ticks, per inch
+LONGEST = 24  # the most of a word
+ROOM_BELOW = 8  # how many letters of a word that is turned have room in a figure's usual height
+UPWARD = 0.87  # the share of a word's length that goes upward: the sine of 60°
 PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
 MARKERS = dict(zip(DASHES, "osDv", strict=True))  # of points, which no dash tells from others of their colour
 Place = Callable[[float | str], float]  # where a point's x is on the axis
@@ -80,8 +83,10 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             ):
                 drawn[-1][line.label] = one
             rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
-        _style_x(axes, options, places, numbers)
+        turned = _style_x(axes, options, places, numbers)
         axes.set_xlabel(f"{x_label(options)} ({name})" if name else x_label(options))
+    figure = figure_of(grid[0])
+    figure.set_figheight(figure.get_figheight() + max(0, turned - ROOM_BELOW) * UPWARD / LETTERS)
     scale = style_y(grid, options)  # after drawing, as in curves
     tell_apart(grid, drawn)
     for axes in grid:
@@ -103,17 +108,22 @@ def _words_in_order(points: Sequence[Mapping[str, Sequence[Point]]], options: Op
     known = of_which_less_is_better(options.y) is not None or largest
     if not known or isinstance(options.where.get(options.axis or ""), list) or set(given) <= {"true", "false"}:
         return given
-    values = [{str(point.x): point.middle for point in some if point.x is not None} for some in cases]
-    return sorted(given, key=ranked(values, largest=largest).index)
+    values, fields = cases_of(points)
+    return sorted(given, key=ranked(values, largest=largest, fields=fields).index)
 
 
-def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> None:
-    """Set the scale and the ticks of the x axis: a place for each word, or numbers."""
+def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> int:
+    """Set the scale and the ticks of the x axis: a place for each word, or numbers.
+
+    Returns how many letters the longest label has that is turned.
+    """
     if places:
-        texts = [spoken(value_name(options.axis or "", text)) for text in places]
-        rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+        texts = [_shortened(spoken(value_name(options.axis or "", text))) for text in places]
+        flat = len(places) <= 4 and max(map(len, texts)) * len(places) <= _letters(axes)
+        rotation, side = (0, "center") if flat else (60, "right")
         axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, rotation_mode="anchor")
-    elif numbers and 0 < min(numbers) * DECADE < max(numbers):
+        return 0 if flat else max(map(len, texts))
+    if numbers and 0 < min(numbers) * DECADE < max(numbers):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(log_ticks(min(numbers), max(numbers)))
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -126,13 +136,23 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
             axes.xaxis.set_minor_locator(NullLocator())
     else:
         plain_numbers(axes, "x", whole=options.axis is not None and all(float(value).is_integer() for value in numbers))
+    return 0
+
+
+def _letters(axes: Axes) -> float:
+    """Return how many letters have room below the axes."""
+    spec = axes.get_subplotspec()
+    return PANEL * LETTERS * figure_of(axes).get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
+
+
+def _shortened(word: str) -> str:
+    """Return a word of the x axis without its middle if it is long, as a path."""
+    return word if len(word) <= LONGEST else f"{word[: LONGEST // 2]}…{word[-(LONGEST // 2) :]}"
 
 
 def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
     """Return whether the labels of ascending ticks of a logarithmic axis fit beside one another."""
-    spec = axes.get_subplotspec()
-    width = PANEL * figure_of(axes).get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
-    places = [math.log(tick) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
+    places = [math.log(tick) / math.log(ticks[-1] / ticks[0]) * _letters(axes) for tick in ticks]
     halves = [(len(text) + 1) / 2 for text in texts]
     return all(b - a >= one + other for a, b, one, other in zip(places, places[1:], halves, halves[1:], strict=False))
 

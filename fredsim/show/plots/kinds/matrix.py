@@ -6,7 +6,7 @@ Colours are relative to the best of a column.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +24,10 @@ from fredsim.show.plots.finals import final_values, finals, first_x, goal_of, wh
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.numbers import median, number
-from fredsim.show.plots.styles import Style, style_of
+from fredsim.show.plots.styles import MOST_LINES, WIDEST, Style, style_of
+from fredsim.show.plots.titles.answers import MOST_WINS, leaders, ranked
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import leaders, ranked, which, which_is_first
+from fredsim.show.plots.titles.questions import of_one, single, which, which_is_first
 from fredsim.show.plots.titles.subjects import Subject, common_server, subject_of
 from fredsim.show.plots.words import head, spoken
 from fredsim.show.tables import Table, as_given
@@ -37,8 +38,8 @@ SHADES = LinearSegmentedColormap.from_list("times the best", [PALETTE[0], "#7FA2
 WORST = 8.0  # the ratio to the best of a column from which on all cells have the same, lightest colour
 LIGHT = 2.2  # the ratio from which on a cell's text is dark
 CELL = (0.62, 0.3)  # a cell's width and height, in inches
-WIDEST = 7.0  # the most inches, 1,400 px
 NAMES = 26  # the most letters in a line of a row's name
+LINE = 1.25  # the height of a line of it, as a multiple of its size
 LABEL = 90  # the most letters in a line of the label below the cells, of which 17.5 take an inch
 HATCH: dict[str, Any] = {"hatch": "//////", "facecolor": "white", "edgecolor": "0.82", "linewidth": 0.0}
 
@@ -71,17 +72,21 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     goal = goal_of([run for panel in panels for run in panel.runs], options.y)
     reach = options.reach or (() if goal is None else (goal,))
     cells = _of_times(panels, subject, replace(options, reach=reach)) if reach else _of_ends(panels, subject, options)
-    lines = _rows_in_order(panels, cells.numbers, subject, options)
+    fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
+    best = ranked(cells.numbers, fields=fields)
+    lines = _rows_in_order(panels, best, subject, options)
     image = _draw_cells(axes, lines, cells, style)
     figure = figure_of(axes)
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
-    figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
     names = {line: subject.full.get(line) or line for line in lines}
-    shown = [_wrapped(names[line], ", ", NAMES, style) for line in lines]
-    axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
+    shown = [_first_lines(_wrapped(names[line], ", ", NAMES, style)) for line in lines]
+    size = style.dense + (1 if style.width is None else 0)
+    highest = max(CELL[1], LINE * size / 72 * max(name.count("\n") + 1 for name in shown))
+    figure.set_size_inches(style.width or wide, 2.4 + highest * len(lines))
+    axes.set_yticks(range(len(lines)), shown, fontsize=size)
     absent = any(line not in column for column in cells.numbers for line in lines)
     empty = "; empty: not run" if absent else ""
-    order = "; rows: best first by mean rank" if len(panels) > 1 and lines == ranked(cells.numbers) else ""
+    order = f"; rows: {MOST_WINS}" if len(panels) > 1 < len(lines) and lines == best else ""
     label = f"in a cell: {cells.label}; less is better; bold: the best of a column{empty}{order}"
     beside = max(len(line) for name in shown for line in name.split("\n"))  # the letters that take width from cells
     most = LABEL if style.width else int(17.5 * wide - 1.1 * beside)
@@ -97,11 +102,17 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     bar.ax.minorticks_off()
     bar.set_label("times the best of the column", fontsize=style.dense)
     scaled = [{label: value / cells.unit for label, value in column.items()} for column in cells.numbers]
-    fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
     answer = leaders(scaled, names, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
     colours = f"Colours: times the best of the column, the lightest {WORST:g} times or more."
-    question = ": ".join(filter(None, (spoken(common_server(panels)), cells.question)))  # there is no legend to say it
+    server = "" if single(panels) else spoken(common_server(panels))  # there is no legend to say it
+    question = f"{server}: {cells.question}" if server else cells.question
     return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=question, answer=answer)
+
+
+def _first_lines(name: str) -> str:
+    """Return a name without the lines beyond MOST_LINES."""
+    lines = name.split("\n")
+    return name if len(lines) <= MOST_LINES else "\n".join([*lines[: MOST_LINES - 1], f"{lines[MOST_LINES - 1]}…"])
 
 
 def _wrapped(text: str, between: str, letters: int, style: Style, share: float = 0.4) -> str:
@@ -149,7 +160,8 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
         "where one that never reaches it counts as infinite."
     )
     caption += f" {partly}: only so many runs reach it." if partly else ""
-    question = which_is_first(subject, options.y, value)
+    label = single(panels)
+    question = of_one(label, options.y, value) if label else which_is_first(subject, options.y, value)
     label = f"{counted} to a {what} of {number(value)}"
     return Cells(middles, rows, missing, label, caption, question, x, unit, name)
 
@@ -176,13 +188,13 @@ def _of_ends(panels: Sequence[Panel], subject: Subject, options: Options) -> Cel
         "infinite."
     )
     missing = [{line.label: why_none(line.runs) for line in panel.lines} for panel in panels]
-    return Cells(middles, rows, missing, f"{what} at the end", caption, which(subject, options.y), None)
+    label = single(panels)
+    question = of_one(label, options.y) if label else which(subject, options.y)
+    return Cells(middles, rows, missing, f"{what} at the end", caption, question, None)
 
 
-def _rows_in_order(
-    panels: Sequence[Panel], middles: Sequence[Mapping[str, float]], subject: Subject, options: Options
-) -> list[str]:
-    """Return the labels of the rows: the best first, unless they are numbers or `where` lists them."""
+def _rows_in_order(panels: Sequence[Panel], best: Sequence[str], subject: Subject, options: Options) -> list[str]:
+    """Return the labels of the rows: the `best` first, unless they are numbers or `where` lists them."""
     given = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     if any(value is not None for value in subject.values.values()):
         return sorted(given, key=[*subject.values].index)
@@ -193,7 +205,7 @@ def _rows_in_order(
         numbers = {label: float(value) for label, value in known.items() if not isinstance(value, bool)}
         if len(numbers) == len(found):
             return sorted(given, key=numbers.__getitem__)
-    return given if any(isinstance(options.where.get(key), list) for key in keys) else ranked(middles)
+    return given if any(isinstance(options.where.get(key), list) for key in keys) else [*best]
 
 
 def _draw_cells(axes: Axes, lines: Sequence[str], cells: Cells, style: Style) -> AxesImage:

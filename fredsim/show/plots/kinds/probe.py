@@ -17,8 +17,8 @@ from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.answers import leaders
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import leaders
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor

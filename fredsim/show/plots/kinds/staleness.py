@@ -16,7 +16,7 @@ from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.numbers import TickNumbers, number
-from fredsim.show.plots.titles.questions import ranked
+from fredsim.show.plots.titles.answers import ranked
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import head
 from fredsim.show.tables import Table

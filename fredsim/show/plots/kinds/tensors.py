@@ -17,7 +17,7 @@ from fredsim.show.plots.axes import figure_of, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import ranked
+from fredsim.show.plots.titles.answers import ranked
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor

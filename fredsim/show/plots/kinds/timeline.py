@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fredsim.config.figures.options import MOST_LANES, MOST_TIMELINES
+from fredsim.config.figures.options import MOST_LANES, MOST_TIMELINES, client_ids
 from fredsim.errors import ConfigError, option, visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.axes import figure_of, plain_numbers
@@ -79,7 +79,10 @@ def trace(panels: Sequence[Panel], path: Path, options: Options) -> Drawing:
 
 
 def _caption(options: Options) -> str:
-    return time_caption(options, f"What clients {'' if options.clients is None else f'{options.clients} '}do")
+    if options.clients is None:
+        return time_caption(options, "What clients do")
+    first, *others = client_ids(options.clients)
+    return time_caption(options, f"What clients {options.clients} do" if others else f"What client {first} does")
 
 
 def _first(run: Result, spans: Spans, options: Options) -> float:

@@ -15,7 +15,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.spans import COLOURS, STATES, shares, spans_of, window_of
 from fredsim.show.plots.styles import style_of
-from fredsim.show.plots.titles.questions import equals
+from fredsim.show.plots.titles.answers import equals
 from fredsim.show.tables import Table
 
 __all__ = ["KIND", "add_state_labels", "bar_style", "time_caption", "time_row"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import equals, most_wins, own_parts
+from fredsim.show.plots.titles.answers import equals, most_wins, own_parts
 
 __all__ = ["FEWEST", "NEAR_TEXT", "Cost", "cheapest", "limit_of"]
 

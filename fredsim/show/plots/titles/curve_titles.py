@@ -19,18 +19,10 @@ from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import median, number
+from fredsim.show.plots.titles.answers import leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
-from fredsim.show.plots.titles.questions import (
-    direction,
-    known_best,
-    leaders,
-    of_one,
-    ranked,
-    single,
-    which,
-    which_is_first,
-)
+from fredsim.show.plots.titles.questions import direction, known_best, of_one, single, which, which_is_first
 from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
 from fredsim.show.plots.words import spoken
 
@@ -92,7 +84,8 @@ def titled(
     elif directed:
         answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
-    order, merged = ranked(_drawn(finals, same), largest=largest), merged_names(same, subject.entries)
+    order = _drawn(ranked(finals, largest=largest, fields=None if cheap else fields), same)
+    merged = merged_names(same, subject.entries)
     if len(lines) == 1 and len(order) > MANY and answer and _overlap(lines[0], fields[0], order, y):
         note = "The best two that are compared end in ranges that overlap."
         drawing = replace(drawing, caption=f"{drawing.caption} {note}")
@@ -109,22 +102,23 @@ def _titled_to_goal(
     finite = [time for found in times for time in found.values() if math.isfinite(time)]
     unit, name = axis_unit(x, max(finite, default=0.0))
     scaled = [{one: time / unit for one, time in found.items()} for found in times]
+    fields = [field_of(some, x) for some in lines]
     if label:
         question = of_one(label, y, goal)
         answer = f"After {number(scaled[0][label])} {name or x}" if len(panels) == len(finite) == 1 else ""
     else:
         question = which_is_first(subject, y, goal)
-        answer = leaders(scaled, subject.full, f" {name or x}", fields=[field_of(some, x) for some in lines])
+        answer = leaders(scaled, subject.full, f" {name or x}", fields=fields)
     return replace(
-        drawing, question=question, answer=answer, order=ranked(_drawn(times, same)),
+        drawing, question=question, answer=answer, order=_drawn(ranked(times, fields=fields), same),
         merged=merged_names(same, subject.entries),
         better="← less is better" if x == "bytes" else "← sooner is better",
     )  # fmt: skip
 
 
-def _drawn(values: Sequence[Mapping[str, float]], same: Mapping[str, Sequence[str]]) -> list[dict[str, float]]:
-    """Return the values of the lines that are drawn: of those that coincide, the first one's."""
-    return [{label: value for label, value in found.items() if label in same} for found in values]
+def _drawn(order: Sequence[str], same: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the labels of the lines that are drawn: of those that coincide, the first one's."""
+    return [label for label in order if label in same]
 
 
 def _first_there(

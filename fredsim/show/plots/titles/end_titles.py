@@ -15,15 +15,17 @@ from fredsim.show.plots.finals import final_middle, final_values, goal_of
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number, worth
+from fredsim.show.plots.titles.answers import leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
-from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import UNNAMED, direction, known_best, leaders, ranked, single
+from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.questions import UNNAMED, direction, known_best, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
 
-__all__ = ["Point", "titled", "x_label"]
+__all__ = ["Point", "cases_of", "titled", "x_label"]
 
 GROWING = ("clients.count",)  # keys that no one chooses for the smallest error
+WITHOUT = "without (dotted)"  # what points are called that have no value on the x axis
 COSTS = {"seconds": "simulated seconds"}
 #: What an axis has that runs use up, where a question says on what y depends.
 MEASURED = {
@@ -69,26 +71,28 @@ def titled(
     subject, y, label = subject_of(panels), options.y, single(panels)
     merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
+    own, largest = ("", False) if adjective else known_best(panels, y)
+    adjective = adjective if options.axis is None else adjective or own
     x = MEASURED.get(options.x or "bytes") or x_label(options).partition(" (")[0]
     goal = goal_of((run for panel in panels for run in panel.runs), y)
     if not adjective or goal is not None:
         answer = "" if goal is None else f"All runs stop at {number(goal)}, so their ends do not tell who is ahead"
-        own, largest = known_best(panels, y) if goal is None else ("", False)
-        better = direction(cheap=options.axis is None and not largest, largest=largest) if own else ""
+        better = direction(cheap=options.axis is None and not largest, largest=largest) if own and goal is None else ""
         return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, better=better, merged=merged)
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
+    sign = -1 if largest else 1
     best = [
-        {one: min(some[first:], key=lambda point: worth(point.middle)) for one, some in found.items()}
+        {one: min(some[first:], key=lambda point: worth(sign * point.middle)) for one, some in found.items()}
         for found in points
     ]
     finals = [{one: point.middle for one, point in found.items()} for found in best]
-    shown = [{one: value for one, value in found.items() if one in same} for found in finals]
-    better, order = direction(cheap=options.axis is None), ranked(shown)
+    better = direction(cheap=options.axis is None, largest=largest)
     of = "" if label in UNNAMED else f" of {spoken(label)}"
-    words = isinstance(next(iter(best[0].values())).x, str)
+    words = any(isinstance(point.x, str) for found in points for some in found.values() for point in some)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     fields = [field_of(found, options.x) for found in runs]
-    answer = leaders(finals, _placed(best, subject.full, options), fields=fields)
+    answer = leaders(finals, _placed(best, subject.full, options), largest=largest, fields=fields)
+    order = [one for one in ranked(finals, largest=largest, fields=fields if options.axis else None) if one in same]
     if options.axis is None:
         drawing = replace(drawing, first=f"{adjective} first")  # the answer also counts what it costs
         cost = options.x or "bytes"
@@ -98,11 +102,11 @@ def titled(
         answer = _cheapest(points, subject.full, options)
     elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        answer = _by_word(points, options)
+        answer, order = _by_word(points, options, largest=largest), []  # it is not the lines that are ahead
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         one, *more = (found[label] for found in best if label in found)
-        at = f"at {name_of(options.axis)} = {number(one.x)}" if isinstance(one.x, int | float) else "without (dotted)"
+        at = f"at {name_of(options.axis)} = {number(one.x)}" if isinstance(one.x, int | float) else WITHOUT
         known = not more and math.isfinite(one.middle)
         answer = f"{adjective.capitalize()} {at}: {number(one.middle)}" if known else ""
     elif options.axis in GROWING:
@@ -115,13 +119,20 @@ def titled(
     return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
-def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
-    """Return which word of the x axis has the lowest value: each line of each panel is a case."""
+def cases_of(points: Sequence[Mapping[str, Sequence[Point]]]) -> tuple[list[dict[str, float]], list[Field]]:
+    """Return the values of the words of the x axis in each case, a line of a panel, and which words are compared."""
     cases = [{str(point.x): point for point in some} for found in points for some in found.values()]
-    by_word = [{word: point.middle for word, point in found.items()} for found in cases]
-    fields = [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
-    named = {word: spoken(value_name(options.axis or "", word)) for found in by_word for word in found}
-    return leaders(by_word, named, panels="cases", fields=fields)
+    values = [{word: point.middle for word, point in found.items()} for found in cases]
+    return values, [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
+
+
+def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options, *, largest: bool) -> str:
+    """Return which word of the x axis has the best value: each line of each panel is a case."""
+    by_word, fields = cases_of(points)
+    every = dict.fromkeys(word for found in by_word for word in found)
+    named = {word: spoken(value_name(options.axis or "", word)).replace(", ", ",") for word in every}
+    named["None"] = WITHOUT
+    return leaders(by_word, named, panels="cases", largest=largest, fields=fields)
 
 
 def _cheapest(

@@ -53,7 +53,7 @@ def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
         stale = [label for label in compared if label not in fresh]
         if fresh and len(stale) > 1:
             compared = stale
-            references |= dict.fromkeys(fresh, "without staleness")
+            references |= dict.fromkeys(fresh, "no staleness")
     clients = {counts[label] for label in compared}
     return Field(compared, references, of, clients.pop() if len(clients) == 1 else None)
 

@@ -13,6 +13,7 @@ __all__ = ["Subject", "coloured", "common_server", "noun_of_panels", "subject_of
 
 LONGEST = 56  # the most letters of a legend's title that says what lines differ in
 FEWEST = 3  # the fewest lines of a sweep that have the colours of an order
+SEED = "seed"  # the key in which the runs of a line differ
 BESIDE = "#222222"  # the colour of lines beside a sweep, such as one without a gate
 Value = float | None
 
@@ -56,6 +57,7 @@ def _subject(panels: Sequence[Panel]) -> Subject:
         keys |= _between([[flat_config(run) for run in line.runs] for line in panel.lines])
     # A key in which the runs of a line differ is not what the lines are named by.
     keys = {key for key in keys if all(len(_values(key, configs)) == 1 for configs in flat.values())}
+    keys |= _seed_of(flat)
     title, entries = _shared([*every])
     told = _told(keys, flat) or keys
     key, values = _swept(keys, flat) or _swept(told, flat) or ("", {})
@@ -108,8 +110,15 @@ def coloured(panels: Sequence[Panel], subject: Subject) -> list[Panel]:
 
 def _between(lines: Sequence[Sequence[Flat]]) -> set[str]:
     """Return the keys whose values differ between lines; values that all lines have in their runs do not."""
-    keys = {key for line in lines for config in line for key in config} - {"seed"}
+    keys = {key for line in lines for config in line for key in config} - {SEED}
     return {key for key in keys if len({_values(key, line) for line in lines}) > 1}
+
+
+def _seed_of(flat: Mapping[str, Sequence[Flat]]) -> set[str]:
+    """Return the key of the seed if lines differ in it, each has one, and the labels tell it."""
+    found = {label: _values(SEED, configs) for label, configs in flat.items()}
+    told = all(words(SEED, configs[0].get(SEED)) in label.split(", ") for label, configs in flat.items())
+    return {SEED} if told and len({*found.values()}) > 1 and all(len(some) == 1 for some in found.values()) else set()
 
 
 def _apart(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
@@ -150,7 +159,7 @@ def _swept(keys: Set[str], flat: dict[str, list[Flat]]) -> tuple[str, dict[str, 
     Other keys may differ only if they stand for the lines without the number, as `dispatcher.push` does for
     `dispatcher.push.bandwidth_aware.c`.
     """
-    for key in sorted(keys):
+    for key in sorted(keys - {SEED}):  # of which none is more than another
         values = {label: _number(configs[0].get(key)) for label, configs in flat.items()}
         numbers = [value for value in values.values() if value is not None]
         # Parts of the same gate, such as its `c` and its `per`, change together.

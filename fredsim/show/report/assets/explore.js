@@ -1,8 +1,11 @@
 // A scatter of the runs in the table, with the reader's choice of axes and colour; and two configurations beside each other.
 
+const MOST_KEYS = 32; // as many differ in colour or mark
 const explored = { x: 0, y: 0, colour: -1 }; // numbers of columns; colour -1: by line
 
 // plotly.js takes some tags in the texts beside ticks for its own markup.
+const LONGEST_TICK = 24; // letters
+const withoutMiddle = (text) => (text.length > LONGEST_TICK ? `${text.slice(0, LONGEST_TICK / 2)}…${text.slice(-LONGEST_TICK / 2)}` : text);
 const escaped = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function numbersOf(at) {
@@ -46,23 +49,39 @@ function makeExplore() {
   window.addEventListener("resize", drawParallel);
 }
 
-// Return the colour of each of some rows by a column, and a key: [colour, text] of each value, or the ends of a scale.
+// The marks of points, as the dashes of lines: where there are more values than colours, others have other ones.
+const MARKS = { solid: "circle", dash: "square", dashdot: "diamond", dot: "triangle-down" };
+const SHAPES = {
+  circle: "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0", square: "M-4-4h8v8h-8z", diamond: "M0-5.5L5.5 0L0 5.5L-5.5 0z",
+  "triangle-down": "M-5-4h10L0 5z",
+};
+const mark = (fill, shape) => make("svg", { width: 12, height: 12, viewBox: "-6 -6 12 12", "aria-hidden": "true" }, make("path", { d: SHAPES[shape], fill }));
+
+// Return the colour and the mark of each of some rows by a column, and a key: [colour, text, mark] of each value, or
+// [colour, text] of the ends of a scale and its middle.
 function coloursOf(rows, at) {
   const value = (row) => data.table.rows[row][at];
   if (at < 0) {
-    const lines = data.lines.filter(({ label }) => rows.some((row) => data.runs[row].line === label)).slice(0, 12);
-    return { of: (row) => colourOf(data.runs[row].line), key: lines.map(({ label }) => [colourOf(label), label]) };
+    const lines = data.lines.filter(({ label }) => rows.some((row) => data.runs[row].line === label));
+    const markOf = (label) => MARKS[dashOf(label)];
+    const key = lines.map(({ label }) => [colourOf(label), label, markOf(label)]);
+    return { of: (row) => colourOf(data.runs[row].line), mark: (row) => markOf(data.runs[row].line), key };
   }
   if (data.table.columns[at].numeric) {
     const [low, high] = spanOf(at) ?? [0, 1];
     const share = shareOf(at, low, high);
     const shown = [0, 0.5, 1].map((part) => [between(part), exact(Number((isLog(at) ? low * (high / low) ** part : low + (high - low) * part).toPrecision(3)))]);
-    return { of: (row) => (isNumber(numberOf(value(row))) ? between(share(numberOf(value(row)))) : colour("--quiet")), key: shown };
+    const of = (row) => (isNumber(numberOf(value(row))) ? between(share(numberOf(value(row)))) : colour("--quiet"));
+    return { of, mark: () => MARKS.solid, key: shown };
   }
   const palette = data.palettes[Number(isDark())];
   const values = valuesOf(at);
+  const marks = Object.values(MARKS);
   const of = (one) => (one === null ? colour("--quiet") : palette[values.indexOf(one) % palette.length]);
-  return { of: (row) => of(value(row)), key: values.slice(0, 12).map((one) => [of(one), cellText(at, one)]) };
+  const markOf = (one) => marks[Math.floor(Math.max(values.indexOf(one), 0) / palette.length) % marks.length];
+  const seen = new Set(rows.map(value));
+  const key = [...values, null].filter((one) => seen.has(one)).map((one) => [of(one), cellText(at, one), markOf(one)]);
+  return { of: (row) => of(value(row)), mark: (row) => markOf(value(row)), key };
 }
 
 // Return the function from a column's values to their share of the way from `low` to `high`.
@@ -75,19 +94,22 @@ function drawScatter() {
   if (typeof Plotly === "undefined") return;
   const { columns, rows: table } = data.table;
   const rows = shownRows().filter((row) => row < data.runs.length);
-  const { of, key } = coloursOf(rows, explored.colour);
+  const { of, mark: markOf, key } = coloursOf(rows, explored.colour);
   const values = (at) => rows.map((row) => {
     const value = table[row][at];
     return columns[at].numeric ? (isNumber(numberOf(value)) ? value : null) : value === null ? "–" : escaped(value);
   });
   const selected = rows.map((row) => state.selected.has(row));
   const edges = { color: colour("--ink"), width: selected.map((one) => (one ? 2.5 : 0)) };
-  const marker = { size: selected.map((one) => (one ? 12 : 9)), color: rows.map(of), opacity: 0.85, line: edges };
+  const marker = { size: selected.map((one) => (one ? 12 : 9)), color: rows.map(of), symbol: rows.map(markOf), opacity: 0.85, line: edges };
   const axis = (at) => {
     const title = escaped(columns[at].name);
     const shown = rows.map((row) => numberOf(table[row][at])).filter(isNumber); // a filter leaves no empty room
     const look = axisOf({ title, range: columns[at].numeric ? spanOfAll(shown) ?? spanOf(at) : null, log: isLog(at), fromZero: false });
-    return columns[at].numeric ? look : { ...look, type: "category" };
+    if (columns[at].numeric) return look;
+    const texts = [...new Set(rows.map((row) => table[row][at]))].filter((text) => text !== null);
+    const ticks = { tickmode: "array", tickvals: [...texts.map(escaped), "–"], ticktext: [...texts.map((text) => escaped(withoutMiddle(text))), "–"] };
+    return { ...look, type: "category", ...ticks };
   };
   const layout = { xaxis: axis(explored.x), yaxis: axis(explored.y), hovermode: "closest", ...plain() };
   const trace = { x: values(explored.x), y: values(explored.y), customdata: rows, mode: "markers", hoverinfo: "none", marker };
@@ -96,7 +118,8 @@ function drawScatter() {
   const done = Plotly.react(div, [trace], layout, CONFIG);
   find("#scatter-key").replaceChildren(
     make("span", { text: explored.colour < 0 ? "line:" : `${columns[explored.colour].name}:` }),
-    ...key.map(([stroke, text]) => make("span", {}, swatch(stroke), text)),
+    ...key.slice(0, MOST_KEYS).map(([stroke, text, shape]) => make("span", {}, shape ? mark(stroke, shape) : swatch(stroke), text)),
+    ...(key.length > MOST_KEYS ? [make("span", { text: `and ${key.length - MOST_KEYS} more` })] : []),
   );
   if (!first) return;
   done.then(() => {
