@@ -419,7 +419,7 @@ import sys
 import numpy as np
 from fredsim.cuda import emulation
 
-emulation.FLAGS += ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
+emulation.Emulation.flags += ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
 from fredsim.cuda.array import empty, upload
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import launch
@@ -461,25 +461,25 @@ def test_the_largest_norms(shape: tuple[int, ...], norm: Operator, count: int) -
     assert same(found[0], expected[0])
 
 
-@pytest.mark.parametrize(
-    ("shape", "norm"),
-    [
-        ((20, 33, 30), GroupNorm(1)),
-        ((66, 300), GroupNorm(1)),
-        ((3, 17, 9), BatchNorm()),
-        ((2, 1100), LayerNorm()),
-        ((4, 530), GroupNorm(2)),
-        ((530, 3), LayerNorm()),
-    ],
-    ids=str,
-)
-def test_norms_of_many_numbers(shape: tuple[int, ...], norm: Operator) -> None:
-    """More terms than a block keeps at once, more bands than it keeps sums or terms of, and many samples."""
-    made, mu = Builder(*shape), 41 if isinstance(norm, BatchNorm) else 2
+#: More terms than a block keeps at once, more bands than it keeps sums or terms of, and many samples.
+LARGE_NORMS: list[tuple[tuple[int, ...], Operator, int]] = [
+    ((20, 33, 30), GroupNorm(1), 2), ((66, 300), GroupNorm(1), 2), ((3, 17, 9), BatchNorm(), 41),
+    ((2, 1100), LayerNorm(), 2), ((4, 530), GroupNorm(2), 2), ((530, 3), LayerNorm(), 2),
+]  # fmt: skip
+
+
+def normed(shape: tuple[int, ...], norm: Operator) -> Graph:
+    """Return a network of a norm of samples and parameters."""
+    made = Builder(*shape)
     made.add(Parameter(shape), 0)
     made.add(Add(), 0, 1)
     made.add(norm)
-    graph = made.graph(MeanSquaredError(), shape)
+    return made.graph(MeanSquaredError(), shape)
+
+
+@pytest.mark.parametrize(("shape", "norm", "mu"), LARGE_NORMS, ids=str)
+def test_norms_of_many_numbers(shape: tuple[int, ...], norm: Operator, mu: int) -> None:
+    graph = normed(shape, norm)
     dataset, rng = data(graph), np.random.default_rng(0)
     held, rows = [initial(graph, rng)], rng.integers(0, ROWS, (1, mu))
     found = CudaGraphEngine(graph, dataset, mu).gradients(held, rows)

@@ -92,6 +92,10 @@ class DeviceArray(NDArrayOperatorsMixin):
         changed[_hosts(key)] = _hosts(value)
         _fill(self, changed)
 
+    def shares_memory(self, other: DeviceArray) -> bool:
+        """Return whether both are, or are parts of, what was allocated at once."""
+        return self._memory is other._memory
+
     def reshape(self, *shape: Any) -> DeviceArray:
         """Return a view of another shape, or a copy if there is no such view."""
         whole = self.contiguous
@@ -193,7 +197,7 @@ def _apply(operation: int, operands: Sequence[Any], dtype: DTypeLike) -> DeviceA
 
 def _fill(out: DeviceArray, value: Any) -> None:
     """Copy a value to an array, or to a part of one; it may be a part of the same array."""
-    if isinstance(value, DeviceArray) and value._memory is out._memory and value.size > 1:
+    if isinstance(value, DeviceArray) and value.shares_memory(out) and value.size > 1:
         value = value.copy()  # a thread might write what another has yet to read
     if type(value) not in (int, float, bool) and getattr(value, "dtype", None) not in (np.float32, np.bool_):
         value = np.asarray(value).astype(out.dtype)

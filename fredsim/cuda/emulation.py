@@ -50,13 +50,14 @@ class Emulation:
     """A machine whose memory is this process's, and whose kernels run in `launch` itself; see Machine."""
 
     name = "emulated"
+    flags: tuple[str, ...] = FLAGS
 
     def __init__(self) -> None:
         path = compiler()
         if path is None:
             raise ConfigError(f"FREDSIM_EMULATE is 1, but there is no C++ compiler: {REMEDY}")
         said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-        self._compiler, self._kept = path, Kept("emulated", [path, said, *FLAGS, _emulate()])
+        self._compiler, self._kept = path, Kept("emulated", [path, said, *self.flags, _emulate()])
         self._loaded: dict[Unit, dict[str, Loaded]] = {}
         self._libraries: list[ctypes.CDLL] = []
 
@@ -86,7 +87,7 @@ class Emulation:
         with tempfile.TemporaryDirectory(prefix="fredsim-") as folder:
             source, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
             source.write_text(unit.text.replace('#include "emulate.h"', _emulate()), encoding="utf-8")
-            words = [self._compiler, *FLAGS, str(source), "-o", str(library)]
+            words = [self._compiler, *self.flags, str(source), "-o", str(library)]
             found = subprocess.run(words, capture_output=True, text=True, check=False)
             if found.returncode:
                 said = next((line for line in found.stderr.splitlines() if "error" in line), found.stderr.strip())

@@ -2,8 +2,9 @@
 //
 // The threads of a block take turns on fibers: one runs until it is done or at a barrier. As long as none meets a
 // barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. Copies
-// that go on while the threads compute are done when a thread waits for them, no earlier. Of races between threads this
-// shows those that depend on whose turn is first, which tests reverse; NVIDIA's compute-sanitizer shows all, on a device.
+// that go on while the threads compute are done when a thread waits for them, no earlier. Of races between threads the bits
+// show those that depend on whose turn is first, which tests reverse; a checker that is told of all accesses shows the
+// others (tests/race_checker), as NVIDIA's compute-sanitizer does on a device.
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's own headers: those of C++ take half of the time of compiling a rule
 #include <math.h>
 #include <setjmp.h>
@@ -24,6 +25,15 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 static Place threadIdx, blockIdx, blockDim, gridDim;
+
+#ifndef ON_BLOCK                  // What a checker is told of, by default nobody:
+#define ON_BLOCK(kernel, stream)  // a block of a launch on a stream begins,
+#define ON_BLOCK_END()            // and ends;
+#define ON_BARRIER()              // a thread has come to a barrier;
+#define ON_READ(at)               // it reads what no thread writes during the launch;
+#define ON_COPY(copy)             // it begins a copy,
+#define ON_COPIED(copy)           // and has waited for it: it is done now
+#endif
 
 // ---- fibers
 static const int MOST_THREADS = 1024, STACK = 64 << 10, MOST_SHARED = 224 << 10;
@@ -84,6 +94,7 @@ static __attribute__((noinline)) void go_on(Fiber* fiber) {
   setcontext(&fiber->start);
 }
 static __attribute__((noinline)) void barrier() {
+  ON_BARRIER();
   now->waits = true;
   if (!_setjmp(now->here)) _longjmp(scheduler, 1);
 }
@@ -120,7 +131,8 @@ struct Emulated {
 static const unsigned MOST_ALONG_X = 0x7fffffff, MOST_ALONG_OTHERS = 0xffff;  // the blocks of a grid
 static bool busy = false;
 extern "C" long long emulated_size(const Emulated* kernel) { return kernel->size; }
-static int launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, void** parameters) {
+extern "C" int emulated_launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
+                               unsigned, unsigned, void* stream, void** parameters, void**) {
   if (threads != kernel->threads || kernel->bytes > MOST_SHARED || threads > MOST_THREADS) return 1;
   if (!x || !y || !z || x > MOST_ALONG_X || y > MOST_ALONG_OTHERS || z > MOST_ALONG_OTHERS) return 1;
   while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) {
@@ -133,14 +145,12 @@ static int launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, un
     for (blockIdx.y = 0; blockIdx.y < y; blockIdx.y++)
       for (blockIdx.x = 0; blockIdx.x < x; blockIdx.x++) {
         memset(shared_memory, 0xff, kernel->bytes);
+        ON_BLOCK(kernel, stream);
         run_block();
+        ON_BLOCK_END();
       }
   __atomic_clear(&busy, __ATOMIC_RELEASE);
   return 0;
-}
-extern "C" int emulated_launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
-                               unsigned, unsigned, void*, void** parameters, void**) {
-  return launch(kernel, x, y, z, threads, parameters);
 }
 #define KERNEL(name, Arguments, threads, bytes)                                               \
   static void name##_body(const Arguments& p);                                                \
@@ -160,17 +170,23 @@ DEVICE int bits_of(float x) { return same_bits<int>(x); }
 DEVICE double double_of(i64 bits) { return same_bits<double>(bits); }
 DEVICE i64 bits_of(double x) { return same_bits<i64>(x); }
 DEVICE u32 high_half(u32 x, u32 y) { return (u64)x * y >> 32; }
-DEVICE float read(const float* at) { return *at; }
-DEVICE int read(const int* at) { return *at; }
-DEVICE float* read(float* const* at) { return *at; }
-DEVICE void lower(int* at, int x) { *at = x < *at ? x : *at; }
-DEVICE void raise(int* at, int x) { *at = x > *at ? x : *at; }
+DEVICE float read(const float* at) { ON_READ(at); return *at; }
+DEVICE int read(const int* at) { ON_READ(at); return *at; }
+DEVICE float* read(float* const* at) { ON_READ(at); return *at; }
+DEVICE void lower(int* at, int x) {
+  if (x < __atomic_load_n(at, __ATOMIC_RELAXED)) __atomic_store_n(at, x, __ATOMIC_RELAXED);
+}
+DEVICE void raise(int* at, int x) {
+  if (x > __atomic_load_n(at, __ATOMIC_RELAXED)) __atomic_store_n(at, x, __ATOMIC_RELAXED);
+}
 
 // ---- copies that go on while the threads compute
 DEVICE void begin_copy(float* to, const float* from, int count, bool valid) {
   Copies& own = copies[threadIdx.x];
   if (own.begun - own.done >= 256) abort();
-  own.ring[own.begun++ % 256] = {to, from, count, valid};
+  Copy& copy = own.ring[own.begun++ % 256];
+  copy = {to, from, count, valid};
+  ON_COPY(copy);
 }
 DEVICE void copy4(float* to, const float* from, bool valid) { begin_copy(to, from, 1, valid); }
 DEVICE void copy16(float* to, const float* from, bool valid) { begin_copy(to, from, 4, valid); }
@@ -183,6 +199,7 @@ template <int N> DEVICE void wait_for() {
   if (own.groups <= N) return;
   for (const unsigned end = own.group_end[(own.groups - N - 1) % 16]; (int)(end - own.done) > 0; own.done++) {
     const Copy& copy = own.ring[own.done % 256];
+    ON_COPIED(copy);
     for (int i = 0; i < copy.count; i++) copy.to[i] = copy.valid ? copy.from[i] : 0.0f;
   }
 }
