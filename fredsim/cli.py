@@ -23,7 +23,7 @@ from fredsim.system.environment import (
     take_any_letter,
     wrong_surroundings,
 )
-from fredsim.system.memory import uncollected
+from fredsim.system.memory import importing
 from fredsim.system.notices import notes_as_lines
 
 app = typer.Typer(
@@ -135,12 +135,12 @@ def calibrate(
 def show(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print the resolved experiment, or each run of a sweep, without running anything."""
     del allow_code
-    with uncollected():
+    with importing():
         from fredsim.config.document import dump_yaml
         from fredsim.runs.single.opening import open_expansion
         from fredsim.show.catalogue.descriptions import explain_nulls
 
-        expansion = open_expansion(file, overrides or [])
+    expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
             if number:
