@@ -341,7 +341,8 @@ def new(
 @app.command()
 def ls(folder: option.Here = Path("results")) -> None:
     """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
-    from fredsim.show.overview import print_overview
+    with importing():
+        from fredsim.show.overview import print_overview
 
     print_overview(folder)
 

@@ -9,14 +9,11 @@ one takes a fraction of a second.
 from __future__ import annotations
 
 import os
-import pickle
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
@@ -25,14 +22,10 @@ from fredsim.errors import SimulationError, warn
 from fredsim.plugins import modules
 from fredsim.plugins.modules import folder_kept, has_file, imported_before
 from fredsim.plugins.state.fingerprints import fingerprint
-from fredsim.runs.processes.forking import new_process
-from fredsim.runs.processes.observer import Observer
-from fredsim.runs.processes.process import Process, ProcessTask, ended_early
-from fredsim.runs.processes.worker import Placed, for_one_task
+from fredsim.runs.processes.worker import for_one_task
 
 __all__ = [
     "begin_here",
-    "do_apart",
     "end_here",
     "keep_apart",
     "must_be_apart",
@@ -41,8 +34,6 @@ __all__ = [
     "note_run",
     "surroundings_kept",
 ]
-
-POLL_SECONDS = 0.1  # between two checks of whether to stop
 
 _opened: list[str] = []  # the digests of the experiments with own code that this process has opened
 _ran: list[str] = []  # and of those that it has run
@@ -157,40 +148,3 @@ def _umask() -> int:
     found = os.umask(0o077)  # it can only be read by setting it
     os.umask(found)
     return found
-
-
-def do_apart(
-    task: ProcessTask, observer: Observer, stop: Callable[[], bool], process: Process | None = None
-) -> Exception | None:
-    """Do a task in a process of its own, or in this new one; return why it failed, or None."""
-    process, ended = process or new_process(), threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(POLL_SECONDS):
-            if stop():
-                process.stop()
-                return
-
-    watching = threading.Thread(target=watch, daemon=True)
-    try:
-        process.send(Placed(task))
-        watching.start()
-        while (message := _next_message(process)) is not None and message[0] != "done":
-            with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
-                getattr(observer, message[0])(*message[1:])
-        if message is None:
-            return ended_early(process.close(), task.own)
-        failure: Exception | None = message[1]
-        return failure
-    finally:
-        ended.set()
-        process.kill()
-        process.close()
-
-
-def _next_message(process: Process) -> Any:
-    """Return the next message of a process, None if it has ended."""
-    try:
-        return process.receive()
-    except (EOFError, OSError, pickle.UnpicklingError):
-        return None
