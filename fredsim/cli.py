@@ -1,6 +1,6 @@
 """The `fredsim` command: it parses its arguments, and calls the functions that do the work."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Typer reads the annotations of all commands, and would evaluate each text.
 
 import signal
 import sys
