@@ -9,15 +9,15 @@ from pydantic import Field, field_validator, model_validator
 
 from fredsim.config.choices import Init, InitialFile, Trainable
 from fredsim.config.models import NetworkChoice, Normal, check_numbers, how_drawn, loss_for
+from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
+from fredsim.native.own_loss import AnyLoss
+from fredsim.networks.network import Network
+from fredsim.numerics.ops.losses.loss import Loss
 
-if TYPE_CHECKING:
-    from fredsim.data.datasets import Dataset
-    from fredsim.native.own_loss import AnyLoss
+if TYPE_CHECKING:  # operators, which are imported where a network is made
     from fredsim.networks.graph import Graph
-    from fredsim.networks.network import Network
-    from fredsim.numerics.ops.losses.loss import Loss
 
 __all__ = ["GptChoice", "LenetChoice", "ResnetChoice", "VggChoice", "ZooChoice"]
 

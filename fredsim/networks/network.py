@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.networks.layout import Layout
 from fredsim.networks.own_loss import ArrayLoss
+from fredsim.numerics.streams import Streams
 
 if TYPE_CHECKING:  # operators, which are imported where a network is made
     from fredsim.networks.graph import Graph
-    from fredsim.networks.layout import Layout
-    from fredsim.numerics.streams import Streams
 
 __all__ = ["MeasuredBy", "Network", "Numerics"]
 
