@@ -9,8 +9,10 @@ def command() -> None:
     """Run the command; an interrupt while it is imported ends the process at once, without a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from fredsim.cli import main
+    from fredsim.system.memory import importing
 
+    with importing():
+        from fredsim.cli import main
     main()
 
 

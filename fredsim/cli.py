@@ -1,6 +1,6 @@
 """The `fredsim` command: it parses its arguments, and calls the functions that do the work."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Typer reads the annotations of all commands, and would evaluate each text.
 
 import signal
 import sys
@@ -23,7 +23,7 @@ from fredsim.system.environment import (
     take_any_letter,
     wrong_surroundings,
 )
-from fredsim.system.memory import uncollected
+from fredsim.system.memory import importing
 from fredsim.system.notices import notes_as_lines
 
 app = typer.Typer(
@@ -135,12 +135,12 @@ def calibrate(
 def show(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print the resolved experiment, or each run of a sweep, without running anything."""
     del allow_code
-    with uncollected():
+    with importing():
         from fredsim.config.document import dump_yaml
         from fredsim.runs.single.opening import open_expansion
         from fredsim.show.catalogue.descriptions import explain_nulls
 
-        expansion = open_expansion(file, overrides or [])
+    expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
             if number:
@@ -341,7 +341,8 @@ def new(
 @app.command()
 def ls(folder: option.Here = Path("results")) -> None:
     """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
-    from fredsim.show.overview import print_overview
+    with importing():
+        from fredsim.show.overview import print_overview
 
     print_overview(folder)
 

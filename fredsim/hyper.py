@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from ruamel.yaml import YAML
 
 from fredsim.errors import ConfigError, SimulationError, closest, flow, hint, nearest, nearest_class, shown
 from fredsim.numerics.arrays import LARGEST
@@ -253,6 +252,8 @@ def _read(text: str) -> Any:
     """Return what YAML reads a text as; None if it is long, or no YAML."""
     if len(text) > LONGEST_CORRECTION or not text.isprintable():
         return None
+    from ruamel.yaml import YAML
+
     try:
         return YAML(typ="safe", pure=True).load(text)
     except Exception:  # for some texts ruamel raises all kinds of exceptions

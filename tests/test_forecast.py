@@ -13,7 +13,7 @@ from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
-from fredsim.runs.processes.isolation import do_apart
+from fredsim.runs.processes.apart import do_apart
 from fredsim.runs.single import execution
 from fredsim.show import printing
 from fredsim.simulation.clients.holdings import Holdings

@@ -270,7 +270,7 @@ class Spoiling(Execution):
 
 if __name__ == "__main__":
     from spoiling import Spoiling
-    from fredsim.runs.processes.isolation import do_apart
+    from fredsim.runs.processes.apart import do_apart
     from fredsim.runs.processes.observer import Observer
     from fredsim.runs.single.opening import open_expansion
 

@@ -13,7 +13,7 @@ from fredsim.config.choices import PathName
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
-from fredsim.runs.single import opening
+from fredsim.runs.single.backend_choice import chosen_backend
 from fredsim.runs.single.prepared import prepare
 
 Simulate = Callable[..., Result]
@@ -162,7 +162,7 @@ def test_what_auto_takes_where_there_is_a_device(
     """`size`: as if the network had so many parameters."""
     experiment = resolve({**digits_experiment, "backend": "auto", **changes})
     prepared = prepare(experiment, None)
-    assert opening.chosen_backend(experiment, size, prepared.model.graph, prepared.dataset, prepared.length) == wanted
+    assert chosen_backend(experiment, size, prepared.model.graph, prepared.dataset, prepared.length) == wanted
 
 
 @pytest.mark.usefixtures("own", "device")
@@ -185,7 +185,7 @@ def test_auto_asks_whether_a_device_computes_the_gradient_norm(
         evaluation = {"every": 5, "gradient_norm": measured}
         experiment = resolve({**digits_experiment, **changes, "evaluation": evaluation})
         made = prepare(experiment, None)
-        assert opening.chosen_backend(experiment, 700, made.model.graph, made.dataset, made.length) == choice
+        assert chosen_backend(experiment, 700, made.model.graph, made.dataset, made.length) == choice
     if wanted == "numba":  # and where it was asked for, it is refused before anything is written
         with pytest.raises(ConfigError, match=f"gradient_norm is true, and takes {rows} training rows together"):
             simulate({**changes, "evaluation": {"every": 5, "gradient_norm": True}, "backend": "cuda"})

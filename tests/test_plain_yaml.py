@@ -1,4 +1,4 @@
-"""YAML that is read the quick way: exactly as the whole reader does it, or not at all."""
+"""YAML that is read and written the quick way: exactly as ruamel.yaml does it, or not at all."""
 
 import random
 from pathlib import Path
@@ -12,6 +12,7 @@ from fredsim.config import document
 from fredsim.config.any_yaml import read_any
 from fredsim.config.document import dump_yaml
 from fredsim.config.plain_data import Key
+from fredsim.config.plain_dump import dump_plain
 from fredsim.config.plain_yaml import NotPlainError, read_plain
 from fredsim.errors import ConfigError
 
@@ -118,6 +119,53 @@ def test_keys_are_written_one_by_one_as_they_are_together(data: dict[str, Any], 
     data = {key: shared if there else value for (key, value), there in zip(data.items(), places, strict=False)}
     assert dump_yaml(data) == document._dumped(data) == dump_yaml(data)
     assert dump_yaml({"a": [], "b": 1}) != dump_yaml({"a": [], "b": True}) != dump_yaml({"a": [], "b": 1.0})
+
+
+#: Numbers and texts; some must be quoted, or escaped, and some only in brackets.
+ODD = (
+    None, True, 7, 10**20, -0.0, 1e-5, 1e22, float("inf"), "asgd", "a" * 14, "b" * 70, "True", "x:y", "x: y", "x #y",
+    "x#y", "\u00b5", "- a", "3.first", "0x1f", "1e3", "0b1", "5f3", f"{'0' * 63}a", "0" * 64, "{a", "a]", "a, b",
+    "it's", "a?", "=", "a  b", "a ", "a\n", "a:", "\ud7ff", "\uff01", "\xa0", "a...", "nan", "12:30", "2020-01-02",
+)  # fmt: skip
+
+
+def drawn(draw: random.Random, depth: int) -> Any:
+    """Return a value of a few levels; some of its innermost lists and mappings are longer than a line."""
+    if depth == 0:
+        words = ["w" * draw.randint(1, 12) for _ in range(draw.randint(1, 4))]
+        return draw.choice(ODD) if draw.random() < 0.03 else " ".join(words)
+    count = draw.choice((0, 1, 8, 20)) if depth == 1 else draw.randint(1, 3)
+    inner = [drawn(draw, draw.randint(depth > 1, depth - 1)) for _ in range(count)]
+    return inner if draw.random() < 0.5 else {f"key{'_' * draw.randint(0, 9)}{i}": one for i, one in enumerate(inner)}
+
+
+def compare_written(seed: int, times: int) -> tuple[int, int]:
+    """Compare what is written with what ruamel.yaml writes; return how much was so quickly, and how many lines long."""
+    draw, quick, broken = random.Random(seed), 0, 0
+    for _ in range(times):
+        data = {"key": drawn(draw, draw.randint(0, 3)) if draw.random() < 0.8 else draw.choice(ODD)}
+        try:
+            text = dump_plain(data)
+        except NotPlainError:
+            continue
+        assert f"{text}z:\n- []\n" == document._dumped({**data, "z": [[]]})
+        quick += 1
+        broken += any(len(line) > 100 for line in text.splitlines())
+    return quick, broken
+
+
+def test_lines_are_broken_as_ruamel_breaks_them() -> None:
+    quick, broken = compare_written(0, 500)
+    assert quick > 300
+    assert broken > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_much_is_written_as_ruamel_writes_it(seed: int) -> None:
+    quick, broken = compare_written(seed, 5000)
+    assert quick > 2500
+    assert broken > 800
 
 
 @pytest.mark.parametrize(

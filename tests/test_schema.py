@@ -118,7 +118,7 @@ def test_a_server_that_a_package_registers(
     gone = SimpleNamespace(name="broken", module="their_package", load=lambda: 1 / 0)
     points = {"fredsim.servers": [point, gone]}
     monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: points.get(group, []))
-    monkeypatch.setattr("fredsim.config.shipped.entry_points", lambda: SimpleNamespace(groups={"other", *points}))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda: SimpleNamespace(groups={"other", *points}))
     schema = json.loads(command("schema")[1])
     assert problems(changed({"server": {"name": "theirs", "lr": 0.1, "beta": 0.5}}), schema) == []
     assert problems(changed({"server": {"name": "theirs", "lr": 0.1, "delta": 0.5}}), schema) != []

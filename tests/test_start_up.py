@@ -18,6 +18,14 @@ Command = Callable[..., tuple[int, str, str]]
 HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}
 #: What would take as long as the rest of a command that only prints what is written in names.json.
 LIGHT = {"numpy", "rich", "ruamel", "fredsim.config.choices", "fredsim.config.experiment", "fredsim.servers.asgd"}
+#: What computes, or is part of what few experiments name; none of it is needed to check one and to write it down.
+UNNAMED = {
+    "rich", "ruamel", "numpy.random", "concurrent.futures", "fredsim.compute.engines", "fredsim.compute.metrics",
+    "fredsim.compressors.top_k", "fredsim.dispatchers.clock", "fredsim.dispatchers.trace",
+    "fredsim.dispatchers.weighted", "fredsim.native.model", "fredsim.networks.graph", "fredsim.networks.own_problem",
+    "fredsim.numerics.ops.pointwise", "fredsim.runs.processes.forking", "fredsim.servers.adam",
+    "fredsim.simulation.paths.choice", "fredsim.simulation.plugins.local_work",
+}  # fmt: skip
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 ALL = "import sys; from fredsim.cli import main\ntry: main()\nfinally: print('imported', *sys.modules, file=sys.stderr)"
 
@@ -30,17 +38,16 @@ def imported_by(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "neither"),
     [
-        (["--help"], {"numpy", "ruamel", "fredsim.config.choices", "fredsim.config.experiment"}),
+        (["--help"], LIGHT - {"rich"} | {"pydantic", "concurrent.futures"}),
         (["list"], LIGHT),
         (["list", "servers"], LIGHT),
         (["list", "fasgd"], LIGHT),
         (["list", "torch:fredsim.zoo:lenet"], LIGHT),
         (["schema"], LIGHT),
         (["ls", str(REFERENCE)], LIGHT - {"rich"} | {"fredsim.hyper", "fredsim.runs.folder.result"}),
-        (
-            ["show", "quickstart"],
-            {"rich", "fredsim.servers.adam", "fredsim.compressors.top_k", "fredsim.dispatchers.weighted"},
-        ),
+        (["show", "quickstart"], UNNAMED),
+        (["show", "fasgd/fig1"], UNNAMED),
+        (["show", str(REFERENCE.parents[1] / "experiments" / "fasgd" / "fig1.yaml")], UNNAMED),
     ],
 )
 def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
@@ -48,6 +55,16 @@ def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
     assert found & neither == set()
     assert "fredsim.cli" in found
+
+
+def test_what_show_imports_is_never_searched_for_garbage() -> None:
+    """It is most of what there is: Python would search through all of it several times, at last when it ends."""
+    at_end = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))"
+    script = f"{at_end}; from fredsim.__main__ import command; command()"
+    words = [sys.executable, "-c", script, "show", "fasgd/fig1"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    frozen, searched = map(int, done.stdout.splitlines()[-1].split())
+    assert frozen > 10 * searched
 
 
 def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:

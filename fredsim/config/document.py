@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from fredsim.config.plain_data import DEEPEST, Key, wrong_with_key
-from fredsim.config.plain_yaml import LONGEST, parse_yaml
+from fredsim.config.plain_dump import dump_plain
+from fredsim.config.plain_yaml import LONGEST, NotPlainError, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import read_bytes
 
@@ -45,7 +45,6 @@ MOST_PROBLEMS = 20  # the most problems that one message names
 MODELINE = "# yaml-language-server: $schema="  # followed by a path relative to the file, or a URL
 MOST_KEYS = 4  # the most keys that a message about a difference names
 MOST_SHOWN = 60  # the most characters of a value in it
-SHORT = 4096  # characters of a value whose lines are kept, for the next run of a sweep
 
 
 @dataclass(frozen=True)
@@ -123,12 +122,11 @@ def name_of_override(text: str) -> str:
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Return plain data as YAML in block style, with keys in their order."""
-    # Most of what one run of a sweep has is what the others have, and making YAML takes as long as a short run. Data
-    # without a list or mapping goes on one line, and one that stands at two places is written once: as a whole, both.
+    # Data without a list or mapping goes on one line, and one that stands at two places is written once: as a whole.
     nested = [value for value in data.values() if isinstance(value, (dict, list))]
     if not nested or not _all_apart(nested) or not all(isinstance(key, str) for key in data):
         return _dumped(data)
-    return "".join(_lines(key, _Shown(repr(value), value)) for key, value in data.items())
+    return "".join(_lines(key, value) for key, value in data.items())
 
 
 def _all_apart(values: Iterable[Any]) -> bool:
@@ -145,25 +143,13 @@ def _all_apart(values: Iterable[Any]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A value, equal to those that Python writes as this one: unlike 1, 1.0 and True, they are dumped alike."""
-
-    text: str
-    value: Any = field(compare=False)
-
-
-def _lines(key: str, shown: _Shown) -> str:
+def _lines(key: str, value: Any) -> str:
     """Return the lines of a key and its value in a mapping in block style, which it is beside a nested list."""
-    return _short_lines(key, shown) if len(shown.text) <= SHORT else _dumped_key(key, shown)
-
-
-def _dumped_key(key: str, shown: _Shown) -> str:
-    after = "y" if key == "z" else "z"
-    return _dumped({key: shown.value, after: [[]]}).removesuffix(f"{after}:\n- []\n")
-
-
-_short_lines = lru_cache(maxsize=1024)(_dumped_key)
+    try:
+        return dump_plain({key: value})
+    except NotPlainError:
+        after = "y" if key == "z" else "z"
+        return _dumped({key: value, after: [[]]}).removesuffix(f"{after}:\n- []\n")
 
 
 def _dumped(data: Mapping[str, Any]) -> str:

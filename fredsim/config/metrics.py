@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fredsim.compute.metrics import Metric, OwnMetric, PerClass, Perplexity, TopK
 from fredsim.config.document import Problems
 from fredsim.config.losses import problems_of_function
 from fredsim.config.sections import PluginChoice
 from fredsim.errors import nearest, shown
 from fredsim.hyper import Printable
 from fredsim.native.own_loss import find_function
+
+if TYPE_CHECKING:
+    from fredsim.compute.metrics import Metric
 
 __all__ = [
     "RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "is_taken", "larger_columns",
@@ -78,6 +80,8 @@ class OneMetric(PluginChoice):
 
     def metric(self) -> Metric:
         """Return the metric. Raises ConfigError if a user's function cannot be imported."""
+        from fredsim.compute.metrics import OwnMetric, PerClass, Perplexity, TopK
+
         if top := TOP.fullmatch(self.name):
             return TopK(int(top[1]))
         if self.name in KNOWN:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -19,23 +19,18 @@ from fredsim.config.sections import PluginChoice, Section
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
-from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_factory
 from fredsim.native.own_loss import AnyLoss, OwnLoss
-from fredsim.native.portable import captured, check_fit
-from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
-from fredsim.networks.given import frozen_names, given_network, listed
-from fredsim.networks.graph import Graph, Node
-from fredsim.networks.initial import DrawnNetwork
-from fredsim.networks.linear import Linear
-from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
-from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import parameters_of
 from fredsim.system.files import read_bytes
+
+if TYPE_CHECKING:  # operators, which are imported where a network is made
+    from fredsim.networks.captured import CapturedNetwork
+    from fredsim.networks.linear import Linear
 
 __all__ = [
     "First",
@@ -66,6 +61,7 @@ class Recorded:
 
     def network(self) -> CapturedNetwork:
         """Return the network of a portable run, from its folder. Raises OutputError if a file is gone or damaged."""
+        from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
         from fredsim.networks.saved import MOST_BYTES
 
         try:
@@ -195,6 +191,12 @@ class MlpChoice(NetworkChoice):
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
+        from fredsim.networks.given import given_network
+        from fredsim.networks.graph import Graph, Node
+        from fredsim.networks.initial import DrawnNetwork
+        from fredsim.networks.mlp import Mlp
+        from fredsim.numerics.ops.views import Reshape
+
         check_numbers(dataset, self.name)
         check_one_label(dataset, self.name)
         usual = loss_for(dataset, loss)
@@ -231,6 +233,8 @@ class LinearChoice(NetworkChoice):
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Linear:
         """Return it, of the data set's inputs and, with a loss, as many outputs as that compares with a target."""
+        from fredsim.networks.linear import Linear
+
         options = {} if isinstance(self.init, str) else self.init.model_dump()
         name = options.pop("name", self.init)
         if loss is None:
@@ -313,6 +317,9 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
+        from fredsim.native.model import TorchModel, TorchOptions
+        from fredsim.native.portable import captured, check_fit
+
         if self._recorded and self._recorded.numerics == "portable":
             found = self._drawn(self._as_asked(self._recorded), seed)
             return check_fit(found, dataset, loss_for(dataset, loss), self._refused)
@@ -341,6 +348,9 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
 
     def _as_asked(self, record: Recorded) -> CapturedNetwork:
         """Return the network of a portable run. Raises OutputError if its graph is not what the keys ask for."""
+        from fredsim.networks.captured import GRAPH_FILE
+        from fredsim.networks.given import frozen_names, listed
+
         found = record.network()
         graph, path = found.graph, record.folder / GRAPH_FILE
         if self.trainable is not None:
@@ -357,6 +367,8 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
 
     def problems(self) -> Problems:
         """Import the factory; return what is wrong with its arguments; nothing if a folder of results has the graph."""
+        from fredsim.native.model import data_arguments, find_factory
+
         if self._recorded and self._recorded.numerics == "portable":
             return []
         found = find_factory(self.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -13,7 +13,9 @@ from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.hyper import Printable
 from fredsim.native.own_loss import AnyLoss
-from fredsim.networks.own_problem import Declared, OwnProblem, declared, find_problem
+
+if TYPE_CHECKING:  # NumPy's generators, which few experiments need
+    from fredsim.networks.own_problem import Declared, OwnProblem
 
 __all__ = ["ProblemChoice"]
 
@@ -37,14 +39,20 @@ class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may h
     @property
     def declared(self) -> Declared:
         """What the class says of itself. Raises ConfigError if there is no such class."""
+        from fredsim.networks.own_problem import declared, find_problem
+
         return declared(self.name, find_problem(self.name))
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> OwnProblem:
         """Return the problem. Raises ConfigError, SimulationError."""
+        from fredsim.networks.own_problem import OwnProblem
+
         return OwnProblem(self.name, self.hyper, seed)
 
     def problems(self) -> Problems:
         """Import the class; return what is wrong with its arguments."""
+        from fredsim.networks.own_problem import declared, find_problem
+
         found = find_problem(self.name)
         declared(self.name, found)
         return argument_problems(found, self.hyper)
@@ -61,6 +69,8 @@ class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may h
         return self._asked(seed)[1]
 
     def _asked(self, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        from fredsim.networks.own_problem import OwnProblem, find_problem
+
         cls = find_problem(self.name)
         key = id(cls), self.name, repr(sorted(self.hyper.items())), seed
         if key not in _known:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from importlib.metadata import entry_points
 from pathlib import Path
 
 __all__ = ["shipped", "shipped_schema"]
@@ -20,6 +18,8 @@ def shipped_schema() -> str | None:
 
     None if it is missing, or is not this one: installed packages may register classes, which have keys of their own.
     """
+    from importlib.metadata import entry_points
+
     path = _folder() / "schema.json"
     if any(group.startswith("fredsim.") for group in entry_points().groups) or not path.is_file():
         return None
@@ -27,7 +27,7 @@ def shipped_schema() -> str | None:
 
 
 def _folder() -> Path:
-    package = Path(str(resources.files("fredsim")))
+    package = Path(__file__).parents[1]
     folder = package / "experiments"
     if not folder.is_dir():  # an editable install of a source distribution, or of a checkout without links
         folder = package.parent / "experiments"

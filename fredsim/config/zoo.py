@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,15 +13,11 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
 from fredsim.native.own_loss import AnyLoss
-from fredsim.networks.given import given_network
-from fredsim.networks.graph import Graph
-from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.network import Network
-from fredsim.networks.zoo.gpt import gpt
-from fredsim.networks.zoo.lenet import lenet
-from fredsim.networks.zoo.resnet import resnet
-from fredsim.networks.zoo.vgg import vgg
 from fredsim.numerics.ops.losses.loss import Loss
+
+if TYPE_CHECKING:  # operators, which are imported where a network is made
+    from fredsim.networks.graph import Graph
 
 __all__ = ["GptChoice", "LenetChoice", "ResnetChoice", "VggChoice", "ZooChoice"]
 
@@ -52,6 +48,9 @@ class ZooChoice(NetworkChoice):
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, for the data set's samples and classes, or as many outputs as a target has numbers."""
+        from fredsim.networks.given import given_network
+        from fredsim.networks.initial import DrawnNetwork
+
         shape = dataset.sample
         check_numbers(dataset, self.name)
         if self.of_sequences != dataset.sequences:
@@ -79,6 +78,8 @@ class LenetChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
+        from fredsim.networks.zoo.lenet import lenet
+
         return lenet(classes, shape, loss)
 
 
@@ -104,6 +105,8 @@ class ResnetChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
+        from fredsim.networks.zoo.resnet import resnet
+
         return resnet(classes, shape, self.depth, self.width, loss)
 
 
@@ -128,6 +131,8 @@ class VggChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
+        from fredsim.networks.zoo.vgg import vgg
+
         served = None if self.buffers == "local" else self.buffers
         return vgg(classes, shape, self.widths, loss, self.dropout, served)
 
@@ -162,4 +167,6 @@ class GptChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
+        from fredsim.networks.zoo.gpt import gpt
+
         return gpt(classes, shape, self.width, self.layers, self.heads, loss, self.dropout)

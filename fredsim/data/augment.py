@@ -24,7 +24,7 @@ from fredsim.plugins.modules import import_callable
 
 __all__ = ["Augmentation", "find_function"]
 
-Function = Callable[[NDArray[Any], np.random.Generator], Any]
+Function = Callable[[NDArray[Any], "np.random.Generator"], Any]
 
 FORM = "package.module:function"
 

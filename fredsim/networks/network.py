@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
+
+if TYPE_CHECKING:  # operators, which are imported where a network is made
+    from fredsim.networks.graph import Graph
 
 __all__ = ["MeasuredBy", "Network", "Numerics"]
 

@@ -1,4 +1,4 @@
-"""exp, log, pow, sin, cos, tanh, erf, made of operations that IEEE 754 defines to the last bit, whatever the library.
+"""exp, log, pow, sin, cos, tanh, erf, σ, of operations that IEEE 754 defines to the last bit, whatever the library.
 
 Each is one algorithm in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
 reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 functions widen, compute
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["cos64", "erfc64", "exp32", "exp64", "log1p64", "log32", "log64", "pow64", "sine64", "tanh64"]
+__all__ = ["cos64", "erfc64", "exp32", "exp64", "log1p64", "log32", "log64", "pow64", "sigmoid64", "sine64", "tanh64"]
 
 Wide = NDArray[np.float64]
 Number = (float, int, np.integer, np.floating)
@@ -267,6 +267,13 @@ def tanh64(x: ArrayLike) -> NDArray[np.float64]:
     small = x * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0)))
     large = 1.0 - 2.0 / (exp64(2.0 * size) + 1.0)
     return np.where(size < 2.0**-9, small, np.where(x < 0.0, -large, large))
+
+
+def sigmoid64(x: ArrayLike) -> NDArray[np.float64]:
+    """Return 1/(1 + exp(−x)), float64; where x < 0, exp(x)/(1 + exp(x))."""
+    wide = np.asarray(x, np.float64)
+    e = exp64(-np.abs(wide))
+    return np.where(wide < 0.0, e, 1.0) / (1.0 + e)
 
 
 def erfc64(x: ArrayLike) -> NDArray[np.float64]:

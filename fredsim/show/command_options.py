@@ -15,6 +15,7 @@ from fredsim.show.catalogue import completion
 from fredsim.show.own_templates import OWN
 from fredsim.show.terminal import say
 from fredsim.system.given import at_home
+from fredsim.system.memory import importing
 
 
 def collect_where(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -134,7 +135,8 @@ KeepCheckpoints = Annotated[
 
 def _allow_code(allowed: bool) -> bool:
     """Allow, or do not allow, to run code that a folder of results names."""
-    from fredsim.plugins.modules import allow_code
+    with importing():
+        from fredsim.plugins.modules import allow_code
 
     allow_code(allowed)
     return allowed

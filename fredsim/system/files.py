@@ -11,11 +11,8 @@ import functools
 import hashlib
 import os
 import re
-import secrets
 import stat
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -246,6 +243,8 @@ def write_errors(path: Path, otherwise: str = "") -> Iterator[None]:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """Make a folder for temporary files, which is removed when the block ends. Raises OutputError."""
+    import tempfile
+
     try:
         folder = tempfile.TemporaryDirectory(prefix=SCRATCH)
     except OSError as error:
@@ -266,6 +265,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
     """Write a file and rename it into place, flush it to the disk, and return its SHA-256. Raises OSError."""
+    from concurrent.futures import ThreadPoolExecutor
+
     digest = hashlib.sha256()
     with replacing(path) as file, ThreadPoolExecutor(1) as pool:
         for chunk in chunks:
@@ -287,7 +288,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     if kind := irregular_kind(path):
         raise _no_file(path, kind)
     name = os.fsencode(path.name)[:200].decode(errors="ignore")  # file names have at most 255 bytes, of any encoding
-    part = path.with_name(f"{name}.{secrets.token_hex(8)}.part")
+    part = path.with_name(f"{name}.{os.urandom(8).hex()}.part")
     try:
         with part.open("xb") as file:
             yield file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import sys
@@ -17,6 +16,7 @@ __all__ = [
     "byte_unit",
     "fills_memory",
     "format_bytes",
+    "importing",
     "machine_memory",
     "memory_errors",
     "peak_memory",
@@ -135,13 +135,15 @@ def release_free_memory() -> None:
     Without this, a process that does one run of a sweep after the other may come to hold twice what a run needs: freed
     arrays of up to 32 MiB leave gaps in the heap.
     """
+    import ctypes
+
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Search for no garbage in a `with` block: for imports, of which all stays, or where nothing may be freed."""
+    """Search for no garbage in a `with` block, where nothing may be freed, or where there is none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,3 +151,14 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Search for no garbage in a `with` block, nor later in what it imports: all of that stays as long as the process.
+
+    For a process that does one command; Python would search through it several times, the last time when it ends.
+    """
+    with uncollected():
+        yield
+        gc.freeze()

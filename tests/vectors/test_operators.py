@@ -43,7 +43,7 @@ def test_every_operator_and_loss_has_answers() -> None:
     named = {name for file in FILES for name in file.__all__}
     seen = {name.partition("-")[0] for driven, name, _ in RECORDS if driven != "meeting"}
     losses = {"BinaryCrossEntropy", "CrossEntropy", "MeanSquaredError"}
-    assert seen == (named - {"ACTIVATIONS", "Constant", "Pointwise", "sigmoid64"}) | losses
+    assert seen == (named - {"ACTIVATIONS", "Constant", "Pointwise"}) | losses
 
 
 def test_the_file_is_what_make_writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

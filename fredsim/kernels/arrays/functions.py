@@ -147,7 +147,7 @@ def tanh_wide(x):
 
 @subroutine(forceinline=True)
 def sigmoid_wide(x):
-    """Return 1/(1 + exp(−x)) of a wide vector: fredsim.numerics.ops.pointwise.sigmoid64."""
+    """Return 1/(1 + exp(−x)) of a wide vector: fredsim.numerics.elementary.sigmoid64."""
     e = exp_wide(-absolute(x))
     return where(x < 0.0, e, 1.0) / (1.0 + e)
 

@@ -12,13 +12,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fredsim.numerics.elementary import erfc64, exp32, exp64, log1p64, log32, sine64, tanh64
+from fredsim.numerics.elementary import erfc64, exp32, exp64, log1p64, log32, sigmoid64, sine64, tanh64
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 
 __all__ = [
     "ACTIVATIONS", "Abs", "Cos", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Log",
     "Log1p", "Mish", "Pointwise", "Reciprocal", "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Sin", "Softplus",
-    "Sqrt", "Tanh", "sigmoid64",
+    "Sqrt", "Tanh",
 ]  # fmt: skip
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -167,13 +167,6 @@ class Tanh(Pointwise):
     def _slope(self, x: Array) -> Array:
         y = self._value(x)
         return ONE - y * y
-
-
-def sigmoid64(x: Array) -> Array:
-    """Return 1/(1 + exp(−x)), float64; where x < 0, exp(x)/(1 + exp(x))."""
-    wide = np.asarray(x, np.float64)
-    e = exp64(-np.abs(wide))
-    return np.where(wide < 0.0, e, 1.0) / (1.0 + e)
 
 
 @dataclass(frozen=True)

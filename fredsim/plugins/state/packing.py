@@ -29,7 +29,7 @@ SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
 FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 MOST_BITS = 2000  # of an int: Python may refuse to write more as decimal digits
-GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
+GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")  # of np.random, which few commands need
 
 
 class CannotPack(Exception):  # noqa: N818  it becomes an error about the object
@@ -89,7 +89,7 @@ class Packer:
             return {"array": path}
         if kind is np.random.Generator:
             return {"generator": self.pack(value.bit_generator, f"{path}.bits", exact=exact)}
-        if GENERATORS.get(name) is kind:
+        if name in GENERATORS and kind is getattr(np.random, name):
             return {
                 name: [self.pack(x, f"{path}.{i}", exact=exact) for i, x in enumerate([value.state, value.seed_seq])]
             }
@@ -259,11 +259,12 @@ class Unpacker:
             case "seeds":
                 made = self._seeds(existing, self._unpack_value(None, inside, f"{path}.seeds"))
             case _ if kind in GENERATORS:
-                plain = type(existing) is GENERATORS[kind]
+                generator = getattr(np.random, kind)
+                plain = type(existing) is generator
                 state = self._unpack_value(None, inside[0], f"{path}.0")
                 seeds = self._unpack_value(existing.seed_seq if plain else None, inside[1], f"{path}.1")
                 same = plain and existing.seed_seq is seeds and self._claim(existing)
-                made = existing if same else GENERATORS[kind](seeds)
+                made = existing if same else generator(seeds)
                 made.state = state
             case _ if kind in MAPPINGS:
                 return self._mapping(existing, packed, kind, path)

@@ -19,7 +19,7 @@ __all__ = ["Shared", "overlapping", "shared"]
 #: What is shared: for each path, that of an attribute before, where an array begins in that one's memory, and whether
 #: it is the same object; each with the names of the two attributes.
 Shared = dict[tuple[str, str, int, bool], tuple[str, str]]
-CHANGING = (*MAPPINGS.values(), list, deque, set, bytearray, np.random.Generator, np.random.BitGenerator, np.ndarray)
+CHANGING = (*MAPPINGS.values(), list, deque, set, bytearray, np.ndarray)
 
 
 def shared(values: Mapping[str, Any], known: Known) -> Shared:
@@ -67,8 +67,9 @@ def _overlap(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool:
 
 def _changing(name: str, value: Any, known: Known) -> Iterator[tuple[str, Any]]:
     """Yield what is in an attribute, with its path, and may change; without what is `known`, and empty arrays."""
+    changing = (*CHANGING, np.random.Generator, np.random.BitGenerator)
     for path, part in with_paths(value, name, set()):
-        changes = issubclass(type(part), CHANGING) or (is_users_object(part) and not isinstance(part, Enum))
+        changes = issubclass(type(part), changing) or (is_users_object(part) and not isinstance(part, Enum))
         empty = isinstance(part, np.ndarray) and not part.size
         if changes and not empty and known.place_of(part) is None:
             yield path, part

@@ -43,7 +43,7 @@ from fredsim.plugins.state.sharing import Shared, overlapping, shared
 __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_state", "take_state"]
 
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
-CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
+CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray)
 #: The entry of a state that has what a user's `take_state` returned.
 MAPPING = "state"
 #: The entry of a state that names the attributes that have gone since the start.
@@ -260,7 +260,7 @@ def _check_class(found: Any) -> None:
         if not in_python(cls):
             raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
-            held = isinstance(value, CHANGING) and name not in own and not name.startswith("__")
+            held = isinstance(value, (*CHANGING, np.random.Generator)) and name not in own and not name.startswith("__")
             if held and id(found) not in _starts:
                 raise CannotPack(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
 

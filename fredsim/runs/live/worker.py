@@ -23,7 +23,7 @@ from fredsim.plugins.modules import look_in
 from fredsim.plugins.user_code import named_modules, user_code_digests
 from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack
-from fredsim.runs.single.opening import chosen_backend
+from fredsim.runs.single.backend_choice import chosen_backend
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.plugins.client_work import ClientWork

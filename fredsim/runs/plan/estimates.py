@@ -26,7 +26,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import has_file
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.forecast import Forecast, Milestone, RunClock, arrived_share, clock_of, forecast_run
-from fredsim.runs.processes.isolation import do_apart
+from fredsim.runs.processes.apart import do_apart
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
 from fredsim.runs.single.execution import Execution, execute

@@ -9,11 +9,9 @@ one takes a fraction of a second.
 from __future__ import annotations
 
 import os
-import pickle
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -25,14 +23,10 @@ from fredsim.plugins import modules
 from fredsim.plugins.modules import folder_kept, has_file, imported_before
 from fredsim.plugins.state.fingerprints import fingerprint, used_of
 from fredsim.plugins.user_code import named_objects
-from fredsim.runs.processes.forking import new_process
-from fredsim.runs.processes.observer import Observer
-from fredsim.runs.processes.process import Process, ProcessTask, ended_early
-from fredsim.runs.processes.worker import Placed, for_one_task
+from fredsim.runs.processes.worker import for_one_task
 
 __all__ = [
     "begin_here",
-    "do_apart",
     "end_here",
     "keep_apart",
     "must_be_apart",
@@ -41,8 +35,6 @@ __all__ = [
     "note_run",
     "surroundings_kept",
 ]
-
-POLL_SECONDS = 0.1  # between two checks of whether to stop
 
 _opened: list[str] = []  # the digests of the experiments with own code that this process has opened
 _ran: list[str] = []  # and of those that it has run
@@ -154,35 +146,3 @@ def surroundings_kept() -> Iterator[None]:
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
-
-
-def do_apart(
-    task: ProcessTask, observer: Observer, stop: Callable[[], bool], process: Process | None = None
-) -> Exception | None:
-    """Do a task in a process of its own, or in this new one; return why it failed, or None."""
-    process, ended = process or new_process(), threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(POLL_SECONDS):
-            if stop():
-                process.stop()
-                return
-
-    watching = threading.Thread(target=watch, daemon=True)
-    try:
-        process.send(Placed(task))
-        watching.start()
-        while True:
-            try:
-                name, *arguments = process.receive()
-            except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
-                return ended_early(process.close(), task.own)
-            if name == "done":
-                failure: Exception | None = arguments[0]
-                return failure
-            with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
-                getattr(observer, name)(*arguments)
-    finally:
-        ended.set()
-        process.kill()
-        process.close()

@@ -31,10 +31,10 @@ from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
+from fredsim.runs.processes.apart import do_apart
 from fredsim.runs.processes.forking import start_early
 from fredsim.runs.processes.isolation import (
     begin_here,
-    do_apart,
     end_here,
     must_be_apart,
     note_code,
@@ -42,7 +42,8 @@ from fredsim.runs.processes.isolation import (
     surroundings_kept,
 )
 from fredsim.runs.processes.observer import Observer, PassingEnd
-from fredsim.runs.single.opening import check, chosen_backend
+from fredsim.runs.single.backend_choice import chosen_backend
+from fredsim.runs.single.opening import check
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import ANYTHING, Prepared, Wanted, prepare
 from fredsim.runs.single.provenance import provenance

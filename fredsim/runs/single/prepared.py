@@ -23,16 +23,18 @@ from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.kept import kept_with_data
 from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, shown
+from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import folder_kept
 from fredsim.runs.processes.isolation import note_opened
-from fredsim.runs.single.opening import check_sizes, make_server
+from fredsim.runs.single.opening import make_server
 from fredsim.simulation.clients.stages import StagePlan
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.schedule.length import Interval, Length
-from fredsim.system.memory import memory_errors
+from fredsim.system.memory import memory_errors, refuse_beyond_memory
 
 __all__ = [
     "ANYTHING",
@@ -50,6 +52,7 @@ __all__ = [
 
 MOST_NAMED = 20  # classes of which a message names the columns
 TRIED = 4  # samples on which a user's own loss is tried
+COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, and those that are saved
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,32 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     until = None if experiment.seconds is None else nanoseconds(experiment.seconds, "seconds")
     length = Length(iterations, experiment.updates, until)
     if model.graph is not None:
-        check_sizes(experiment, model.graph, length)
+        _check_sizes(experiment, model.graph, length)
     interval = _interval(experiment.evaluation, batches, steps)
     stages = None if experiment.stages is None else StagePlan.of(experiment.stages, model.layout)
     if stages is not None and stages.two_vectors:
         _check_two_vectors(experiment)
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages, metrics)
+
+
+def _check_sizes(experiment: Experiment, graph: Graph, length: Length) -> None:
+    """Raise ConfigError, naming the key to lower, if a run needs more memory than the machine has.
+
+    The parameters, and the minibatches that are computed together, are counted.
+    """
+    clients, size, inputs = experiment.clients, graph.layout.size, math.prod(graph.sample)
+    if key := experiment.model.sized_by:
+        of = f"{size:,} parameters, of {inputs:,} inputs and {math.prod(graph.shapes[-1]):,} classes, take"
+        what = f"model.{key} is {shown(getattr(experiment.model, key))}; {of}"
+        refuse_beyond_memory(COPIES * 4 * size, what, "make the model smaller")
+    minibatch = 4 * (clients.batch_size * (inputs + graph.values) + size)
+    of = "the samples, activations and gradient of one minibatch take"
+    refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
+    at_work = clients_at_work(clients.count, clients.fraction)
+    together = min(experiment.window or 1, at_work, length.events or at_work)
+    refuse_beyond_memory(
+        together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
+    )
 
 
 def _columns(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:

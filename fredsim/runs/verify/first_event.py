@@ -19,7 +19,7 @@ from fredsim.plugins.state.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.opening import chosen_backend
+from fredsim.runs.single.backend_choice import chosen_backend
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Hooks, Run
 from fredsim.runs.verify.differences import last_common_row

@@ -6,7 +6,6 @@ its file. A mistake in what was typed so far offers less, and is no error.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,7 +18,6 @@ from fredsim.config.figures.options import KINDS, SHARES, STYLES, X, Y
 from fredsim.config.shipped import shipped
 from fredsim.errors import FredsimError
 from fredsim.show.catalogue.names import Known, keys_of_experiments, keys_of_name, names_by_kind
-from fredsim.system.files import open_regular
 
 __all__ = [
     "backends", "columns", "datasets", "experiments", "kinds", "listed", "of_experiment", "papers", "servers",
@@ -237,6 +235,10 @@ def _list(value: Any) -> list[Any]:
 
 def _columns_in(folder: Path) -> list[str]:
     """Return the columns of numbers in the first metrics.csv in a folder of results."""
+    import csv
+
+    from fredsim.system.files import open_regular
+
     with suppress(OSError, UnicodeDecodeError, csv.Error):
         for path in (folder / "metrics.csv", *sorted(folder.glob("*/metrics.csv"))[:1]):
             if path.is_file():

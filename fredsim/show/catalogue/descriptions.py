@@ -20,7 +20,6 @@ from fredsim.config.registry import REQUIRED, find_class, is_user_clock
 from fredsim.config.resolution import KIND_OF_KEY
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
-from fredsim.networks.own_problem import METHODS
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import import_named, parameters_of
 from fredsim.servers.schedules import Constant
@@ -47,6 +46,8 @@ def describe(name: str) -> str:
 
 def _own(name: str) -> str:
     """Describe a user's class or function. Raises ConfigError if it cannot be imported."""
+    from fredsim.networks.own_problem import METHODS
+
     factory = name.startswith("torch:")
     found = import_named(name.removeprefix("torch:"), "package.module:Class")
     text = own_text(found, "idea") or (found.__doc__ or "").strip().partition("\n")[0]

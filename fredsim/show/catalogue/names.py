@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 __all__ = ["keys_of_experiments", "keys_of_name", "list_text", "names_by_kind", "pages_of"]
@@ -19,7 +19,7 @@ Known = tuple[str, list[str]]
 
 @cache
 def _content() -> Mapping[str, Any]:
-    text = resources.files("fredsim.show.catalogue").joinpath("names.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("names.json").read_text(encoding="utf-8")
     content: Mapping[str, Any] = json.loads(text)
     return content
 

@@ -16,7 +16,9 @@ from fredsim.simulation.plugins.contract import Contract, PushKind
 from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 
-__all__ = ["ClientWork", "Form", "clients_at_work", "make_work"]
+__all__ = ["ROW", "ClientWork", "Form", "clients_at_work", "make_work"]
+
+ROW = 32  # temporary bytes for the choice of one sample
 
 Form = Literal["gradients", "steps", "params", "moved", "difference", "difference_over_lr"]
 """What is made of a client's local steps: the sum of their gradients or of the steps −(α·g) themselves; the parameters

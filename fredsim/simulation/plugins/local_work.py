@@ -29,11 +29,11 @@ from fredsim.plugins.state.state_arrays import of_state
 from fredsim.plugins.state.states import State, Stateful, part_of
 from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
-from fredsim.simulation.plugins.client_work import ClientWork, Form
+from fredsim.simulation.plugins.client_work import ROW, ClientWork, Form
 from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["ROW", "ControlVariates", "LocalWork", "Tasks"]
+__all__ = ["ControlVariates", "LocalWork", "Tasks"]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
@@ -47,7 +47,6 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
-ROW = 32  # temporary bytes for the choice of one sample
 LITTLE = 2**28  # bytes of samples that any machine has room for
 AT_ONCE = 2**18  # elements of samples' gradients of which means are formed together: a megabyte
 #: SGD, by what is made of its steps.

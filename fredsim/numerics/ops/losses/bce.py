@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fredsim.numerics.elementary import exp64, log64
+from fredsim.numerics.elementary import exp64, log64, sigmoid64
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.operator import Array, Shape, quiet
-from fredsim.numerics.ops.pointwise import sigmoid64
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["BinaryCrossEntropy"]
