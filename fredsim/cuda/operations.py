@@ -176,13 +176,10 @@ class CudaOperations:
     def sums(self, kernel: str, values: DeviceArray, centre: DeviceArray | None = None) -> DeviceArray:
         """Return the sums in float64 of each SUMMED elements, each a whole subtree."""
         out = empty(-(-values.size // SUMMED), np.float64)
-        fields = {
-            "array": values.address,
-            "out": out.address,
-            "n": values.size,
-            "centre": 0 if centre is None else centre.address,
-        }
-        launch(machine(), self._kernels[kernel], (out.size, 1, 1), **fields)
+        launch(
+            machine(), self._kernels[kernel], (out.size, 1, 1), array=values.address, out=out.address, n=values.size,
+            centre=0 if centre is None else centre.address,
+        )  # fmt: skip
         return out
 
     def total(self, values: DeviceArray) -> float:

@@ -37,6 +37,7 @@ FILES = ("sweep.yaml", "runs.csv", "config.yaml", "metrics.csv", "summary.json")
 MOST_LETTERS = 70  # the most letters that say what is wrong
 MOST = 10_000  # the most folders that are looked into
 LINKED = "a link, not followed"
+NOTHING: dict[str, Any] = dict.fromkeys(("results", "when", "state", "best", "measure", "run"))  # a row's cells
 
 
 def overview(folder: Path) -> list[dict[str, Any]]:
@@ -48,14 +49,7 @@ def overview(folder: Path) -> list[dict[str, Any]]:
         raise OutputError(f"{folder}: is no folder; name one that holds results, such as results")
     found = []
     for path in _folders_of_results(folder):
-        row: dict[str, Any] = {
-            "results": str(path),
-            "when": None,
-            "state": "",
-            "best": None,
-            "measure": None,
-            "run": None,
-        }
+        row = NOTHING | {"results": str(path), "state": ""}
         try:
             if path != folder and path.is_symlink():
                 row["state"] = LINKED

@@ -65,11 +65,6 @@ SWEEP = """\
 """
 
 Given = Mapping[str, Any]
-INSTEAD_OF = {
-    "server": "server",
-    "data": "data",
-    "problem": "data",
-}  # the options whose place a part of one's own takes
 
 
 def write_experiment(
@@ -89,7 +84,7 @@ def write_experiment(
     if kind not in OWN:
         raise ConfigError(f"--own is {visible(kind)!r}{nearest(kind, OWN)} (known: {', '.join(OWN)})")
     own, module = OWN[kind], path.with_name(f"{identifier(f'{path.stem}_{kind}')}.py")
-    if (replaced := INSTEAD_OF.get(own.part, "")) in given:
+    if (replaced := "data" if own.part == "problem" else own.part) in given:
         raise ConfigError(f"--{replaced} is given, and --own {kind} writes what takes its place; leave one of them out")
     if own.one_label and (data == "modular" or data.startswith("text:")):
         what = f"--own {kind} writes one for samples with a label each, and those of --data {visible(data)} have many"
