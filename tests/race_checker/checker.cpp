@@ -1,14 +1,14 @@
-// Checks what emulated kernels (fredsim/cuda/sources/emulate.h) do with the memory of a device: whether they stay within
-// arrays, and whether every two accesses to a number are in order if one of them writes it.
+// Checks what emulated kernels (fredsim/cuda/sources/emulate.h) do with the memory of a device: whether they stay
+// within arrays, and whether every two accesses to a number are in order if one of them writes it.
 //
-// The kernels are compiled with -fsanitize=thread: each access is a call of a function of the thread sanitizer, and these
-// functions stand here, in place of its own. hooks.h tells the rest. In order are
+// The kernels are compiled with -fsanitize=thread: each access is a call of a function of the thread sanitizer, and
+// these functions stand here, in place of its own. hooks.h tells the rest. In order are
 // - accesses of a thread, and those of a block's threads that have a barrier between them;
 // - launches on one stream, and what the host waits for, or queues for all streams, with all before and behind it;
 // and no others, whatever order the emulation has: so a race is found whether or not it changes a bit.
 //
-// A cell for each number keeps the last access that read it and the last that wrote it. Numbers of one byte have cells of
-// their own, those of eight two: a number is written and read as one of the same size, or as several of four bytes.
+// A cell for each number keeps the last access that read it and the last that wrote it. Numbers of one byte have cells
+// of their own, those of eight two: a number is written and read as one of the same size, or as several of four bytes.
 #include "hooks.h"
 
 #include <dlfcn.h>
@@ -53,7 +53,7 @@ struct Launch {
 // ---- what there is
 static const u64 ROOM = 32ull << 30, PAGE = 4096, MOST_SHARED = 224 << 10, MOST_THREADS = 1024;
 static u8* room;  // where all arrays are, each on pages of its own, with at least one between it and the next
-static u64 used;
+static u64 used = PAGE;
 static Memory** pages;
 static Memory nowhere, shared = {nullptr, 0, new Cell[MOST_SHARED / 4](), new Cell[MOST_SHARED]()};
 static bool copied_to[MOST_SHARED / 4];  // the words of shared memory to which a copy is under way
@@ -106,7 +106,7 @@ static void touch(Cell& cell, bool writes, bool atomic, bool in_shared) {
 // ---- one access
 static const Memory* memory_of(const void* at) {  // null if it is none that threads share
   if ((u64)at - (u64)running.shared < MOST_SHARED) return &shared;
-  if ((u64)at - (u64)room >= ROOM) return nullptr;
+  if (!room || (u64)at - (u64)room >= ROOM) return nullptr;
   const Memory* const memory = pages[((u64)at - (u64)room) / PAGE];
   return memory ? memory : &nowhere;
 }
@@ -150,8 +150,9 @@ void checker_block(const Running* block) {
 void checker_block_end() {
   for (u32 t = 1; t < running.threads; t++)
     if (epochs[t] != epochs[0])
-      report("a barrier to which not all threads come", "of block " + to_string(running.number) + ", thread 0 comes to " +
-             to_string(epochs[0]) + " barriers, and thread " + to_string(t) + " to " + to_string(epochs[t]));
+      report("a barrier to which not all threads come",
+             "of block " + to_string(running.number) + ", thread 0 comes to " + to_string(epochs[0]) +
+                 " barriers, and thread " + to_string(t) + " to " + to_string(epochs[t]));
   running.kernel = nullptr;
   if (running.number + 1 == running.blocks) launching.unlock();
 }
@@ -185,7 +186,9 @@ void* checker_allocate(u64 size) {  // null if there is no room
   }
   const u64 span = (size + PAGE - 1) / PAGE;
   if (used + (span + 1) * PAGE > ROOM) return nullptr;
-  Memory* const memory = new Memory{room + used, size, (Cell*)calloc(size / 4 + 1, sizeof(Cell)), (Cell*)calloc(size + 1, sizeof(Cell))};
+  Cell* const words = (Cell*)calloc(size / 4 + 1, sizeof *words);
+  Cell* const bytes = (Cell*)calloc(size + 1, sizeof *bytes);
+  Memory* const memory = new Memory{room + used, size, words, bytes};
   for (u64 page = 0; page < span; page++) pages[used / PAGE + page] = memory;
   used += (span + 1) * PAGE;
   memset(memory->begin, 0xff, size);

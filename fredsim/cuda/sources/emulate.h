@@ -2,9 +2,9 @@
 //
 // The threads of a block take turns on fibers: one runs until it is done or at a barrier. As long as none meets a
 // barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. Copies
-// that go on while the threads compute are done when a thread waits for them, no earlier. Of races between threads the bits
-// show those that depend on whose turn is first, which tests reverse; a checker that is told of all accesses shows the
-// others (tests/race_checker), as NVIDIA's compute-sanitizer does on a device.
+// that go on while the threads compute are done when a thread waits for them, no earlier. Of races between threads, the
+// bits show those that depend on whose turn is first, which tests reverse. A checker that is told of all accesses shows
+// the others (tests/race_checker), as NVIDIA's compute-sanitizer does on a device.
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's own headers: those of C++ take half of the time of compiling a rule
 #include <math.h>
 #include <setjmp.h>
