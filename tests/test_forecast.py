@@ -439,6 +439,22 @@ def test_who_arrives_when_may_depend_on_the_learning_rate(small_yaml: Path, comm
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize("words", [
+    ("server={name: rennala, batch: 100, lr: 0.1}", "clients.count=1"),
+    ("server={name: soft_sync, n: 1, lr: 0.1}", "clients.count=100"),
+    ("clients.count=1", "dispatcher={push: {every: 100}, dropped_push: skip}"),
+], ids=["collected", "of all", "dropped"])  # fmt: skip
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_updates_of_many_gradients(
+    seconds: float, words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a hundred, of which a beginning has fewer."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", seconds)
+    for updates in (1, 3, 20):
+        (run,) = of(small_yaml, *words, "iterations=null", f"updates={updates}", "evaluation={every: 500}")
+        assert (run.iterations, run.rows) == (100 * updates, 2 + (updates > 5) * 3)
+
+
 def test_a_run_that_fails_is_named(small_yaml: Path, refused: Refused) -> None:
     """Where it is one of several: the others do not."""
     down = "dispatcher={name: clock, outages: {up: 0.5, down: 0.1}}"
