@@ -306,6 +306,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     pushed, fetched = _bytes(prepared, summary, total)
     _, protocol = make_server(experiment)
     rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
+    spent = summary["seconds"] + summary.get("seconds_probe", 0.0)
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
     exact = length.updates is None and (forecast is None or forecast.exact)
     # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
@@ -319,7 +320,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         memory=memory,
         pushed=pushed,
         fetched=fetched,
-        seconds=total * summary["seconds"] / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
+        seconds=total * spent / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
