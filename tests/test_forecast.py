@@ -57,13 +57,15 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
     (("iterations=30001", "evaluation.every=2500"), 14),
     (("iterations=null", "epochs=100", "data.train=60", "evaluation={every: 30, unit: epochs}"), 5),
     (("iterations=24000", "server={name: sync, lr: 0.1}", "evaluation={every: 50, unit: updates}"), 61),
+    (("iterations=900", "probe={every: 1}", "evaluation.every=300"), 4),
 ], ids=str)  # fmt: skip
 def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
     """In the proportion of a stretch, whose measurement is kept; the end's test rows count as a row's many more."""
     measured: dict[str, dict[str, Any]] = {}
     (run,) = estimate(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
     (stretch,) = measured.values()
-    iterations = run.iterations * stretch["seconds"] / stretch["iterations"]
+    assert ("probe={every: 1}" in overrides) == (stretch.get("seconds_probe", 0) > 0)
+    iterations = run.iterations * (stretch["seconds"] + stretch.get("seconds_probe", 0)) / stretch["iterations"]
     evaluations = (rows + 300 / 297) * stretch["seconds_evaluation"] / stretch["rows"]
     assert run.seconds == pytest.approx(iterations + evaluations, rel=1e-9)
 
@@ -437,6 +439,22 @@ def test_who_arrives_when_may_depend_on_the_learning_rate(small_yaml: Path, comm
     found = [result.summary["iterations"] for result in Results(Path("rates"))]
     assert [run.iterations for run in runs] == found
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("words", [
+    ("server={name: rennala, batch: 100, lr: 0.1}", "clients.count=1"),
+    ("server={name: soft_sync, n: 1, lr: 0.1}", "clients.count=100"),
+    ("clients.count=1", "dispatcher={push: {every: 100}, dropped_push: skip}"),
+], ids=["collected", "of all", "dropped"])  # fmt: skip
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_updates_of_many_gradients(
+    seconds: float, words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a hundred, of which a beginning has fewer."""
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", seconds)
+    for updates in (1, 3, 20):
+        (run,) = of(small_yaml, *words, "iterations=null", f"updates={updates}", "evaluation={every: 500}")
+        assert (run.iterations, run.rows) == (100 * updates, 2 + (updates > 5) * 3)
 
 
 def test_a_run_that_fails_is_named(small_yaml: Path, refused: Refused) -> None:

@@ -202,7 +202,7 @@ def _measure(
     updates count, how many events there were `up_to` the last one.
     """
     length, clients = prepared.length, prepared.experiment.clients.count
-    total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
+    total = length.iterations or 2**31  # updates, or the clock, may end it before
     iterations = min(first, total)
     reacts = run_clock is not None and run_clock.reacts
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
@@ -212,7 +212,8 @@ def _measure(
     apart = apart and prepared.experiment.backend != "cuda"  # of which the device's memory is said
     while True:
         reset_peak_memory()
-        how = {"most_iterations": iterations, "default_threads": threads, "test": False}
+        how = {"most_iterations": iterations, "most_updates": length.updates}
+        how |= {"default_threads": threads, "test": False}
         result = _beginning(prepared, root, how, observer, apart=apart)
         possible = {name: int(result.metrics[name].iloc[-1]) for name in ("potential_pushes", "potential_fetches")}
         summary = {**result.summary, **possible, "rows": len(result.metrics), **observer.memory_taken}
@@ -225,7 +226,8 @@ def _measure(
             enough = LONGEST_SECONDS
         if summary["seconds"] >= enough or ended or iterations >= total:
             summary["up_to"] = done
-            if _counts_updates(prepared) and 0 < summary["updates"] < done:  # the last events may be of the next one
+            partial_one = _counts_updates(prepared) and 0 < summary["updates"] < done
+            if partial_one and summary["updates"] != length.updates:  # the last events may be of the next one
                 shorter = how | {"most_updates": summary["updates"]}
                 summary["up_to"] = _beginning(prepared, root, shorter, Measuring(), apart=apart).summary["iterations"]
             before = max(one for one in milestones if one[0] <= 0.6 * done) if milestones else None
@@ -304,6 +306,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     pushed, fetched = _bytes(prepared, summary, total)
     _, protocol = make_server(experiment)
     rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
+    spent = summary["seconds"] + summary.get("seconds_probe", 0.0)
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
     exact = length.updates is None and (forecast is None or forecast.exact)
     # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
@@ -317,7 +320,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         memory=memory,
         pushed=pushed,
         fetched=fetched,
-        seconds=total * summary["seconds"] / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
+        seconds=total * spent / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
