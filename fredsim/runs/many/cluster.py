@@ -223,6 +223,9 @@ def in_thread(function: Callable[[], Any]) -> Future[Any]:
             call.set_result(function())
         except Exception as error:  # of any type, as `result` raises it
             call.set_exception(error)
+        except BaseException:  # such as asyncio's, of a task that was cancelled: nobody may wait forever
+            call.set_result(None)
+            raise
 
     threading.Thread(target=run, daemon=True).start()
     return call
