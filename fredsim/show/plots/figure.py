@@ -325,7 +325,7 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
                 )
                 rest = f"; {option('where')} draws those that have, such as {such}"
             raise ConfigError(f"{option('y')}: is '{options.y}', which {run.folder} has not recorded{rest}")
-    if not any(run.metrics[options.y].notna().any() for run in results):
+    if options.y not in Y and not any(run.metrics[options.y].notna().any() for run in results):
         what = f"is '{options.y}', which is nan in every row of these runs"
         raise ConfigError(f"{option('y')}: {what} (they have values of: {', '.join(available_y(results))})")
     return options

@@ -63,9 +63,10 @@ function coloursOf(rows, at) {
   const value = (row) => data.table.rows[row][at];
   if (at < 0) {
     const lines = data.lines.filter(({ label }) => rows.some((row) => data.runs[row].line === label));
-    const markOf = (label) => MARKS[dashOf(label)];
-    const key = lines.map(({ label }) => [colourOf(label), label, markOf(label)]);
-    return { of: (row) => colourOf(data.runs[row].line), mark: (row) => markOf(data.runs[row].line), key };
+    const own = ({ colours: both, dash }) => [both[Number(isDark())], MARKS[dash]]; // also where curves are coloured by a key
+    const look = (row) => own(lineOf(data.runs[row].line));
+    const key = lines.map((line) => [own(line)[0], line.label, own(line)[1]]);
+    return { of: (row) => look(row)[0], mark: (row) => look(row)[1], key };
   }
   if (data.table.columns[at].numeric) {
     const [low, high] = spanOf(at) ?? [0, 1];
