@@ -223,7 +223,8 @@ def one_line(error: BaseException) -> str:
 def closest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice nearest to `word`, or None if none is near."""
     known = {choice.lower(): choice for choice in choices}
-    found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=0.5)
+    alike = 0.5 if len(word) < 4 else 0.6  # one letter of two may be wrong
+    found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=alike)
     return known[found[0]] if found else None
 
 

@@ -175,7 +175,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         match item["type"]:
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
-                near = closest(str(at[-1]), known) if len(problems) < MANY_PROBLEMS else None
+                near = closest(str(at[-1]).partition(":")[0], known) if len(problems) < MANY_PROBLEMS else None
                 rest = without_space({at[-1]: value}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
                 text = f"unknown key{rest}"
                 misspelt.add((*at[:-1], near or ""))

@@ -3,6 +3,7 @@
 A few dozen cases here; `--slow` tries a thousand of each kind.
 """
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,9 @@ from typing import Any
 
 import pytest
 
+import fredsim
+from fredsim.runs.processes.isolation import must_be_apart
+from fredsim.runs.single import execution
 from tests.alone import Alone
 from tests.odd_places import OF_OBJECTS, PLACES, UNSEEN, case, of_function
 from tests.scripts import ROOT
@@ -331,6 +335,38 @@ def test_what_a_class_does_to_others(alone: Alone, tmp_path: Path) -> None:
     alone(tmp_path, [runs[0] | {"out": "parts", "stop_at": 17}])
     assert any((tmp_path / "parts" / "checkpoint").glob("*")) is False  # it changes what is not its own
     assert alone(tmp_path, [runs[0] | {"out": "parts"}]) == [found[2]]
+
+
+STEPS = """
+class Steps:
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= {rate} * grad
+"""
+
+
+def test_a_run_within_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of another folder, which has a module of the same name; the next runs of the sweep are of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(execution, "must_be_apart", must_be_apart)
+    experiment = {**SMALL, "server": {"name": "steps_within:Steps"}}
+    for number, folder in enumerate((Path("one"), Path("other")), 1):
+        folder.mkdir()
+        write(folder, {"steps_within.py": STEPS.format(rate=number), "run.yaml": json.dumps(experiment)})
+    done = list[int]()
+
+    def on_row(row: dict[str, Any]) -> None:
+        if not done:
+            done.append(row["iteration"])
+            with pytest.raises(fredsim.ConfigError, match=r"steps_within\.py was imported before under this name"):
+                fredsim.run("other/run.yaml")
+
+    seeds = ["sweep={seed: [0, 1, 2]}"]
+    found = fredsim.sweep("one/run.yaml", seeds, out="own", on_row=on_row)
+    usual = fredsim.sweep({**SMALL, "server": {"name": "asgd", "lr": 1.0}}, seeds, out="usual")
+    assert [run.summary["digest"] for run in found] == [run.summary["digest"] for run in usual]
 
 
 SCRIPT = """

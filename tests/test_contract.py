@@ -191,8 +191,12 @@ def test_a_server_within_another_computes_and_draws_as_that_does() -> None:
 def test_numbers_of_numpy_are_settings() -> None:
     class Sets:
         def gates(self) -> dict[str, object]:
-            return {"push": {"every": np.int64(2)}, "fetch": {"random": {"rate": np.float32(0.5)}}, "replica": False}
+            return {
+                "push": {"every": np.int64(2)},
+                "fetch": {"bandwidth_aware": {"c": np.float32(0.5)}},
+                "replica": False,
+            }
 
     found = read_contract(Sets(), 4).gates
-    assert found == {"push": {"every": 2}, "fetch": {"random": {"rate": 0.5}}, "replica": False}
+    assert found == {"push": {"every": 2}, "fetch": {"bandwidth_aware": {"c": 0.5}}, "replica": False}
     assert type(found["push"]["every"]) is int

@@ -119,6 +119,22 @@ def test_an_argument_without_a_space_after_its_colon() -> None:
     assert problems == [(("lr:0.1",), "unknown key; write lr: 0.1, with a space after the colon")]
 
 
+@pytest.mark.parametrize(
+    ("given", "known", "found"),
+    [
+        ("augment", ["name", "columns", "seed"], None),
+        ("lars", ["asgd", "adam"], None),
+        ("W9", ["W1", "b1"], "W1"),
+        ("lt", ["lr", "momentum"], "lr"),
+        ("epsilon", ["c", "eps"], "eps"),
+        ("Fasdg", ["asgd", "FASGD"], "FASGD"),
+    ],
+)
+def test_a_name_is_near_that_another_is_misspelt_as(given: str, known: list[str], found: str | None) -> None:
+    """One letter of two may be wrong; half of a longer one is another word."""
+    assert errors.closest(given, known) == found
+
+
 def test_a_misspelt_file(refused: Refused) -> None:
     """A file beside is meant before an experiment that comes with fredsim."""
     Path("within").mkdir()

@@ -187,7 +187,7 @@ def argument_problems(
         return []
     nearest_keys: dict[str, str | None] = {}  # by unknown key, the known one that is near
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        nearest_keys = {key: closest(key, parameters) for key in hyper if key not in parameters}
+        nearest_keys = {key: closest(key.partition(":")[0], parameters) for key in hyper if key not in parameters}
     known = ", ".join(parameters) or "none"
     problems: Problems = [
         ((key,), f"unknown key{without_space({key: hyper[key]}) or f'{hint(near)} (known: {known})'}")

@@ -129,13 +129,16 @@ def allow_code(allowed: bool = True) -> None:
 
 @contextmanager
 def code_allowed(allowed: bool) -> Iterator[None]:
-    """Within the `with` block, allow to run code that folders of results name, or do not allow it."""
-    before = bool(_allowed)
+    """Within the `with` block, allow to run code that folders of results name, or do not allow it.
+
+    After it, modules are looked up where they were before: a run may be within another one, which calls `on_row`.
+    """
+    before = places()
     allow_code(allowed)
     try:
         yield
     finally:
-        allow_code(before)
+        put_places(before)
 
 
 def places() -> object:

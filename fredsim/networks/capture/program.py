@@ -46,8 +46,8 @@ RENAMED = {
 
 #: Operators whose results need not be float32: integers are numbers of rows.
 OF_INTEGERS = {
-    *CASTS, "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select", "slice",
-    "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
+    *CASTS, "view", "reshape", "flatten", "ravel", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select",
+    "slice", "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
     "stack", "pad", "constant_pad_nd", "zeros_like", "ones_like", "full_like",
 }  # fmt: skip
 #: Operators whose second result are places: the functions return None for it.
