@@ -16,7 +16,7 @@ from unittest.mock import patch
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.experiment import FIGURE_KEYS
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from tests.bad_cases import BASE, Case, Outcome, damaged, of_json
 from tests.bad_runs import Files, files_in, what_differs
 

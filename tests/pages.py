@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from docs.generate.links import ROOT
 from fredsim.config.document import dump_yaml
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -216,7 +216,7 @@ def test_slow_checkpoints_take_a_fiftieth_of_the_time(tmp_path: Path, monkeypatc
 KILLED = """
 import sys
 from pathlib import Path
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
 from fredsim.runs.single import run

@@ -23,7 +23,7 @@ from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from fredsim.cli import app
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.figures.options import KINDS
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live_csv import COLUMNS as LIVE

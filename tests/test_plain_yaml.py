@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredsim.config import document
-from fredsim.config.any_yaml import read_any
 from fredsim.config.document import dump_yaml
 from fredsim.config.plain_data import Key
-from fredsim.config.plain_dump import dump_plain
-from fredsim.config.plain_yaml import NotPlainError, read_plain
+from fredsim.config.yaml.any_yaml import read_any
+from fredsim.config.yaml.plain_dump import dump_plain
+from fredsim.config.yaml.plain_yaml import NotPlainError, read_plain
 from fredsim.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

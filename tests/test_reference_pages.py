@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.show.catalogue.names import names_by_kind
 
 ROOT = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.plain_data import DEEPEST, Key, wrong_with_key
-from fredsim.config.plain_dump import dump_plain
-from fredsim.config.plain_yaml import LONGEST, NotPlainError, parse_yaml
+from fredsim.config.yaml.plain_dump import dump_plain
+from fredsim.config.yaml.plain_yaml import LONGEST, NotPlainError, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import read_bytes
 

@@ -18,10 +18,10 @@ from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
 from fredsim.config.plain_data import checked
-from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import KNOWN, find_class
 from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.config.zoo import GptChoice, ResnetChoice
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.hyper import Configurable

@@ -12,10 +12,10 @@ from typing import Any
 
 from fredsim.config.document import assign, differing, dump_yaml, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, Experiment, irrelevant_to
-from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
 from fredsim.config.sweep.expansion import is_folder_name
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.errors import ConfigError, FredsimError, OutputError, option
 from fredsim.plugins.modules import closed_but
 from fredsim.runs.folder.results import Result

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from fredsim.config.document import dump_yaml
 from fredsim.config.experiment import Experiment
-from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.yaml.plain_yaml import parse_yaml
 from fredsim.errors import (
     ClusterError,
     FredsimError,

@@ -1,9 +1,9 @@
 """Reads YAML text into plain data: numbers, strings, lists and mappings, and the line of each key.
 
 Here it is read as fredsim writes it: mappings, lists and scalars, each scalar on one line, without anchors or tags.
-`read_plain` gives exactly what fredsim.config.any_yaml gives, in a hundredth of the time, or nothing: then the text has
-something else in it, or a mistake, and any_yaml reads it or says what is wrong. It refuses tags, dates, sets, keys that
-are not strings, and aliases that expand to millions of values. So every later message can name a key that the user can
+`read_plain` gives exactly what `any_yaml` gives, in a hundredth of the time, or nothing: then the text has something
+else in it, or a mistake, and `any_yaml` reads it or says what is wrong. It refuses tags, dates, sets, keys that are
+not strings, and aliases that expand to millions of values. So every later message can name a key that the user can
 find in the file.
 """
 
@@ -54,7 +54,7 @@ def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> 
     try:
         return read_plain(text, source, places)
     except NotPlainError:
-        from fredsim.config.any_yaml import read_any  # which takes much longer, and imports ruamel.yaml
+        from fredsim.config.yaml.any_yaml import read_any  # which takes much longer, and imports ruamel.yaml
 
         return read_any(text, source, places)
 

@@ -1,7 +1,7 @@
 """Writes plain data as YAML, in block style, with the innermost lists and mappings on one line each.
 
 `dump_plain` gives exactly what ruamel.yaml gives, in a fiftieth of the time and without importing it, or nothing: then
-the data have something else in them, such as a text that must be quoted. fredsim.config.plain_yaml reads what it
+the data have something else in them, such as a text that must be quoted. fredsim.config.yaml.plain_yaml reads what it
 writes.
 """
 
@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any
 
-from fredsim.config.plain_yaml import CONSTANTS, NotPlainError
+from fredsim.config.yaml.plain_yaml import CONSTANTS, NotPlainError
 
 __all__ = ["dump_plain"]
 
