@@ -22,24 +22,11 @@ __all__ = ["digest_of_code"]
 
 CONTAINERS = {tuple, list, dict, set, frozenset}
 LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
+#: Methods that change a container or an array.
 CHANGES = {
-    "add",
-    "append",
-    "appendleft",
-    "clear",
-    "discard",
-    "extend",
-    "fill",
-    "insert",
-    "pop",
-    "popitem",
-    "popleft",
-    "remove",
-    "reverse",
-    "setdefault",
-    "sort",
-    "update",
-}  # methods that change a container or an array
+    "add", "append", "appendleft", "clear", "discard", "extend", "fill", "insert", "pop", "popitem", "popleft",
+    "remove", "reverse", "setdefault", "sort", "update",
+}  # fmt: skip
 PUTS = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 STORES = {"STORE_GLOBAL", "STORE_NAME", "STORE_ATTR"}
 
