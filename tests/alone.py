@@ -4,6 +4,7 @@ The script has done one run of fredsim's own classes, so that what every run imp
 user's module, and forks a process for each list. How fredsim itself keeps runs apart is compared with that.
 """
 
+import gc
 import json
 import os
 import sys
@@ -43,6 +44,7 @@ def _serve() -> None:
     os.dup2(2, 1)  # what a user's class prints is no answer
     with tempfile.TemporaryDirectory() as folder:
         assert len(_digest(WARM, str(Path(folder, "run")))) == 64
+    gc.freeze()  # so that no collection of garbage in a process copies what was imported
     for line in sys.stdin:
         folder, runs = json.loads(line)
         if os.fork() == 0:

@@ -7,6 +7,7 @@ started, such as variables that are read while modules are imported, needs a pro
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ __all__ = ["Forked"]
 MODULES = (
     "fredsim.cli", "fredsim.api", "fredsim.compute.graph_engine", "fredsim.runs.many.runner", "fredsim.runs.verify",
     "fredsim.runs.verify.verify", "fredsim.runs.single.opening", "fredsim.show.printing", "fredsim.show.progress",
+    "pandas",
 )  # fmt: skip
 
 
@@ -44,6 +46,7 @@ def _serve(modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(ModuleNotFoundError):
             import_module(name)
+    gc.freeze()  # so that no collection of garbage in a process copies what was imported
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         folder, words, variables = json.loads(line)

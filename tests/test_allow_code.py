@@ -173,7 +173,7 @@ class Place:
 @pytest.fixture(scope="module")
 def forked() -> Iterator[Forked]:
     """`fredsim`, in processes that have imported nothing of a user's."""
-    forked = Forked()
+    forked = Forked("fredsim.show.plots", "fredsim.show.report")
     yield forked
     forked.close()
 

@@ -20,7 +20,7 @@ from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops import few_samples, linear, registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
-from fredsim.kernels.ops.images import conv2d
+from fredsim.kernels.ops.images import conv2d, conv_weights, correlate
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.kernels.ops.images.rewritten import with_images
@@ -46,6 +46,17 @@ from tests.random_graphs import Builder, bits, dataset, guarded, initial, mixed,
 
 ROOT = Path(__file__).parent.parent
 QUICK, MANY = 60, 3000  # random graphs; the second number with --slow
+
+
+@pytest.fixture
+def few_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tiles be of few sizes, since one takes seconds to compile; with --slow of all.
+
+    Their code is made from the same text; further sizes are tried by `test_convolutions` and the golden digests.
+    """
+    if not request.config.getoption("--slow"):
+        monkeypatch.setattr(correlate, "PIXELS", (1, 4, 7, 20))
+        monkeypatch.setattr(conv_weights, "HEIGHTS", (1, 4, 9, 24))
 
 
 class Minibatches:
@@ -95,6 +106,7 @@ def compare_random(seed: int) -> None:
     compare(graph, mu, 1 + seed % 3, seed, odd=bool(seed % 2), batches=batches)
 
 
+@pytest.mark.usefixtures("few_tiles")
 @pytest.mark.parametrize("part", range(6))
 def test_random_graphs(part: int) -> None:
     for seed in range(part, QUICK, 6):
