@@ -156,7 +156,7 @@ def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
     names = list(shipped())
     (tmp_path / "fredsim").mkdir()
     (tmp_path / "experiments").symlink_to(Path(__file__).parents[1] / "experiments")
-    monkeypatch.setattr("fredsim.config.shipped.resources.files", tmp_path.joinpath)
+    monkeypatch.setattr("fredsim.config.shipped.__file__", str(tmp_path / "fredsim/config/shipped.py"))
     assert list(shipped()) == names
     assert shipped()["quickstart"] == tmp_path / "experiments" / "quickstart.yaml"
 

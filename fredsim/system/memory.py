@@ -31,6 +31,8 @@ FEW = 2**20  # bytes that every machine has
 #: The remedy in errors about what clients hold.
 SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
+ends_after_command = False  # whether this process does one command (fredsim.__main__)
+
 
 def machine_memory() -> int:
     """Return how many bytes this process may use: the smallest of the machine's memory and the limits on it."""
@@ -155,10 +157,11 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Search for no garbage in a `with` block, nor later in what it imports: all of that stays as long as the process.
+    """Search for no garbage in a `with` block, nor, if the process does one command, later in what it imports.
 
-    For a process that does one command; Python would search through it several times, the last time when it ends.
+    All of that stays as long as the process; Python would search through it several times, the last time at its end.
     """
     with uncollected():
         yield
-        gc.freeze()
+        if ends_after_command:  # in another process it might be garbage, such as earlier runs
+            gc.freeze()

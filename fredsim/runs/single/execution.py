@@ -172,13 +172,11 @@ def execute_here(
             **({"model_files": read} if (read := prepared.model_files) else {}),
             **hooks.facts(),
         }
-        _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
-        ended = Result(folder)
-        ending = ended.ending  # read while the folder is locked: another process may do the run anew
+        written, ending = _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
     if not test:  # what is said is the memory of a whole run
         run.engine.note_evaluation("test")
     observer.memory(peak_memory(), run.engine.buffer_bytes, run.further_bytes)
-    observer.end(name, ended.summary, ending)
+    observer.end(name, written, ending)
 
 
 def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | None) -> tuple[Backend, Engine]:
@@ -261,8 +259,11 @@ def remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
 def _write_end(
     folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder, summary: dict[str, Any],
     *, keep: bool,
-) -> None:  # fmt: skip
-    """Write what a run leaves at its end; with summary.json, the last file, it has ended. Raises OutputError."""
+) -> tuple[Mapping[str, Any], str]:  # fmt: skip
+    """Write what a run leaves at its end; with summary.json, the last file, it has ended. Raises OutputError.
+
+    Returns the summary as it is read, and how the run ended: another process may do it anew once this one is done.
+    """
     split = prepared.model.layout.split
     # An average of finite parameters may be NaN, of which processors and devices give different bits.
     params = np.where(np.isnan(outcome.params), np.float32(np.nan), outcome.params)
@@ -282,6 +283,8 @@ def _write_end(
         write_atomic(folder / "summary.json", summary_text(summary))
         if summary["status"] != "interrupted":
             Checkpoints(folder, keep=keep).clear()
+    ended = Result(folder)
+    return ended.summary, ended.ending
 
 
 def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from fredsim.simulation.plugins.contract import Contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
-from fredsim.simulation.plugins.protocol import counts_whole
+from fredsim.simulation.plugins.protocol import Protocol, counts_whole
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 from fredsim.simulation.schedule.schedule import Arrivals, Schedule
@@ -43,6 +43,15 @@ __all__ = ["Snapshots", "pushes_may_be_cancelled"]
 def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
     """Return whether the server may restart clients whose pushes are on their way: if these take time."""
     return contract.cancels and isinstance(dispatcher, GuardedClock) and not dispatcher.clock.sends_on_arrival
+
+
+def _must_send_early(protocol: Protocol, contract: Contract, *, may_cancel: bool) -> bool:
+    """Return whether pushes are computed before they arrive: for their bytes, or because clients keep something.
+
+    That changes when a task is done, even if its push never arrives.
+    """
+    sized = protocol.push_gate or protocol.compressor or contract.bytes_pushed
+    return bool(sized or protocol.work.own or (protocol.work.keeps and may_cancel))
 
 
 class Snapshots(Simulation):
@@ -84,9 +93,7 @@ class Snapshots(Simulation):
             self._steps = steps
         self._sends_early = False  # whether a push is computed as soon as its gradient is done: the clock asks for it
         if self._clock is not None and not self._clock.clock.sends_on_arrival:
-            # For their bytes; or because clients keep what changes when a task is done, even if no push of it arrives.
-            sized = protocol.push_gate or protocol.compressor or contract.bytes_pushed
-            self._sends_early = bool(sized or protocol.work.own or (protocol.work.keeps and self._may_cancel))
+            self._sends_early = _must_send_early(protocol, contract, may_cancel=self._may_cancel)
         if self._clock is not None and (self._sends_early or self._may_cancel):
             self._clock.clock.on_gradient_done = self._send_early if self._sends_early else self._note_done
             if self._log is not None:
