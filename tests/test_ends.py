@@ -95,6 +95,16 @@ def test_over_numbers_of_clients_the_largest_counts(small_yaml: Path, drawn: lis
     assert len(drawn) == 3
 
 
+@pytest.mark.usefixtures("drawn")
+def test_points_of_a_line_differ_in_what_its_name_lacks(small_yaml: Path) -> None:
+    fetches, pushes = (f"{{dispatcher: {{{gate}: {{bandwidth_aware: {{c: {{}}}}}}}}}}" for gate in ("fetch", "push"))
+    cases = [gate.replace("{}", c) for gate in (fetches, pushes) for c in ("0.5", "1.0")]
+    words = [f"cases=[{', '.join(cases)}]", "server={name: fasgd, lr: 0.005}", "iterations=10"]
+    runs, by = list(fredsim.sweep(small_yaml, words)), ["dispatcher.fetch", "dispatcher.push"]
+    drawing = plot(runs, Path("x.png"), "ends", Options(x="bytes", by=by))
+    assert drawing.caption.endswith("The points of a line differ in the fetch gate's c and the push gate's c.")
+
+
 def test_what_runs_cost_says_what_its_points_are(small_yaml: Path, drawn: list[Figure]) -> None:
     """And its legend does not call the lowest the best, as the answer counts bytes, too."""
     words = ["sweep={server.name: [asgd, sasgd], server.lr: [0.1, 0.2, 0.4]}", "iterations=10"]

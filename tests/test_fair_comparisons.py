@@ -65,6 +65,10 @@ def test_who_waits_is_a_reference_where_waiting_is_free() -> None:
     assert list(field_of(lines, "iterations").compared) == ["sync", "a"]
     both = lines_of(sync=Fake(SYNC, 4), backup=Fake(SYNC | {"restart": True, "aggregate": 2}, 4))
     assert list(field_of(both, "iterations").compared) == ["sync", "backup"]
+    many = lines_of(**{name: Fake(SYNC, 4) for name in "fresh_lines"}, one=Fake(ASGD, 4), two=Fake(ASGD, 4))
+    assert [*field_of(many, "iterations").references] == [
+        *dict.fromkeys("fresh_lines")
+    ]  # the first of equal ones is named
 
 
 @pytest.mark.parametrize(

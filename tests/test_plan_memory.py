@@ -37,12 +37,6 @@ atexit.register(lambda: print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self
 sys.argv[0] = "fredsim"
 main()
 """
-#: Before it, of a portable network: tiles of few sizes, since one takes seconds to compile, and none takes memory.
-FEW_TILES = """
-from fredsim.kernels.ops.images import conv_weights, correlate
-
-correlate.PIXELS = conv_weights.HEIGHTS = 1, 4
-"""
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 CASES: dict[str, dict[str, Any]] = {
     "many clients of 3.2M parameters": {
@@ -71,23 +65,21 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def in_a_process(program: str, words: list[str]) -> str:
-    return subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True, text=True).stdout
+def in_a_process(words: list[str]) -> str:
+    return subprocess.run([sys.executable, "-c", MEASURED, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_estimate_is_what_a_run_takes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = FEW_TILES + MEASURED
     if CASES[name]["model"].get("numerics") == "native":
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
-        program = MEASURED
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
     Path("sized.py").write_text(MODULES, encoding="utf-8")
     every = {"dispatcher": {"name": "round_robin"}, "iterations": 4 + CASES[name]["clients"]["count"]}
     experiment = {"data": {"name": "digits"}, "threads": 1, **every, **CASES[name]}
     Path("sized.yaml").write_text(dump_yaml(experiment), encoding="utf-8")
-    found = re.search(r" versions +([\d.]+) ([kMG]B) ", in_a_process(program, ["plan", "sized.yaml"]))
+    found = re.search(r" versions +([\d.]+) ([kMG]B) ", in_a_process(["plan", "sized.yaml"]))
     assert found is not None  # and kernels are compiled by now, which takes memory
-    taken = 1024 * int(in_a_process(program, ["run", "sized.yaml", "--quiet", "--out", "out"]).split()[-1])
+    taken = 1024 * int(in_a_process(["run", "sized.yaml", "--quiet", "--out", "out"]).split()[-1])
     assert float(found[1]) * UNITS[found[2]] == pytest.approx(taken, rel=0.2)

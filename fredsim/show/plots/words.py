@@ -11,6 +11,7 @@ from fredsim.show.plots.numbers import given
 
 __all__ = [
     "MOST_NOUNS",
+    "NOUNS",
     "NO_NOISE",
     "SYMBOLS",
     "field_name",

@@ -49,7 +49,7 @@ def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
             compared = [label for label in lines if counts[label] == usual]
             references = {label: f"λ = {given(counts[label])}" for label in lines if counts[label] != usual}
     if x != "seconds":
-        fresh = {label for label in compared if all(is_fresh(run.config) for run in lines[label])}
+        fresh = [label for label in compared if all(is_fresh(run.config) for run in lines[label])]
         stale = [label for label in compared if label not in fresh]
         if fresh and len(stale) > 1:
             compared = stale
