@@ -1,5 +1,6 @@
 """Commands that compute nothing import nothing that computes or draws; classes are imported when they are used."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,6 +66,18 @@ def test_what_show_imports_is_never_searched_for_garbage() -> None:
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     frozen, searched = map(int, done.stdout.splitlines()[-1].split())
     assert frozen > 10 * searched
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted otherwise there")
+@pytest.mark.parametrize("words", [["show", "fasgd/fig1"], ["ls", str(REFERENCE)]], ids=["show", "ls"])
+def test_what_computes_nothing_has_one_thread(words: list[str]) -> None:
+    """NumPy's library for linear algebra would start others, each of which spins for a tenth of a second."""
+    at_end = "import atexit, os; atexit.register(lambda: print(len(os.listdir('/proc/self/task')), *os.environ))"
+    script = f"{at_end}; from fredsim.__main__ import command; command()"
+    free = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True, text=True, env=free)
+    threads, *variables = done.stdout.splitlines()[-1].split()
+    assert (threads, "OPENBLAS_NUM_THREADS" in variables) == ("1", False)
 
 
 def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from fredsim.show.catalogue import completion
 from fredsim.show.own_templates import OWN
 from fredsim.show.terminal import say
+from fredsim.system.environment import alone
 from fredsim.system.given import at_home
 from fredsim.system.memory import importing
 
@@ -133,9 +134,9 @@ KeepCheckpoints = Annotated[
 ]
 
 
-def _allow_code(allowed: bool) -> bool:
+def _allow_code(context: typer.Context, allowed: bool) -> bool:
     """Allow, or do not allow, to run code that a folder of results names."""
-    with importing():
+    with importing(), alone() if context.info_name == "show" else nullcontext():  # the others compute
         from fredsim.plugins.modules import allow_code
 
     allow_code(allowed)

@@ -16,6 +16,7 @@ from fredsim.errors import ConfigError, OutputError, one_line
 
 __all__ = [
     "LenientStream",
+    "alone",
     "check_surroundings",
     "file_room",
     "kept",
@@ -30,9 +31,26 @@ OF_STREAMS = {
     errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.ECONNRESET, errno.ESTALE,
     getattr(errno, "EDQUOT", errno.ENOSPC),
 }  # fmt: skip
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"  # read when NumPy is imported
 OUT_OF_MEMORY = "out of memory; end other programs, or raise the limit (ulimit -v)"
 NO_PROCESS = "no further {} can be started; end other programs, or raise the limit (ulimit -u, ulimit -v)"
 FILES_OF_A_RUN = 24  # the files that this process has open at most while it writes tables and starts processes
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let NumPy, if it is imported in a `with` block, start no threads: each spins for a tenth of a second.
+
+    For a command that computes nothing.
+    """
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[BLAS_THREADS]
 
 
 class LenientStream:
