@@ -17,11 +17,11 @@ from fredsim.show import command_options as option
 from fredsim.show.terminal import INTERRUPTED, NOT_READ, Group, print_error, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import (
     LenientStream,
-    alone,
     check_surroundings,
     kept,
     shut_output,
     take_any_letter,
+    without_threads,
     wrong_surroundings,
 )
 from fredsim.system.memory import importing
@@ -342,7 +342,7 @@ def new(
 @app.command()
 def ls(folder: option.Here = Path("results")) -> None:
     """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
-    with importing(), alone():
+    with importing(), without_threads():
         from fredsim.show.overview import print_overview
 
     print_overview(folder)

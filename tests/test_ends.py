@@ -102,7 +102,9 @@ def test_points_of_a_line_differ_in_what_its_name_lacks(small_yaml: Path) -> Non
     words = [f"cases=[{', '.join(cases)}]", "server={name: fasgd, lr: 0.005}", "iterations=10"]
     runs, by = list(fredsim.sweep(small_yaml, words)), ["dispatcher.fetch", "dispatcher.push"]
     drawing = plot(runs, Path("x.png"), "ends", Options(x="bytes", by=by))
-    assert drawing.caption.endswith("The points of a line differ in the fetch gate's c and the push gate's c.")
+    assert drawing.caption.endswith("The points of a line differ in the c of the push gate and c of the fetch gate.")
+    drawing = plot(runs, Path("x.png"), "ends", Options(x="bytes", by=["server.name"]))  # of two kinds of gates
+    assert drawing.caption.endswith("The points of a line differ in the push gate and fetch gate.")
 
 
 def test_what_runs_cost_says_what_its_points_are(small_yaml: Path, drawn: list[Figure]) -> None:

@@ -170,3 +170,11 @@ def test_a_module_that_was_deleted_and_edited_is_imported_once(small_yaml: Path)
         first = import_named("own_again:Class", "package.module:Class")
         assert import_named("own_again:Class", "package.module:Class") is first
     assert first.number == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_modules_of_other_tests_are_forgotten(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which tests one process has is a matter of time."""
+    monkeypatch.chdir(tmp_path)
+    Path("own_of_both.py").write_text(f"class Class: number = {number}\n", encoding="utf-8")
+    assert import_named("own_of_both:Class", "package.module:Class").number == number

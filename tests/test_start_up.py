@@ -1,11 +1,14 @@
 """Commands that compute nothing import nothing that computes or draws; classes are imported when they are used."""
 
+import gc
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +17,7 @@ from fredsim.servers.base import Server
 from fredsim.show.catalogue.descriptions import description
 from fredsim.show.catalogue.listing import LISTINGS
 from fredsim.show.catalogue.names import list_text, names_by_kind, pages_of
+from fredsim.system import memory
 
 Command = Callable[..., tuple[int, str, str]]
 HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}
@@ -78,6 +82,28 @@ def test_what_computes_nothing_has_one_thread(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True, text=True, env=free)
     threads, *variables = done.stdout.splitlines()[-1].split()
     assert (threads, "OPENBLAS_NUM_THREADS" in variables) == ("1", False)
+
+
+def test_what_computes_has_threads(small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Mock(side_effect=nullcontext)
+    monkeypatch.setattr("fredsim.show.command_options.without_threads", without)
+    assert command("run", small_yaml, "iterations=1", "--quiet")[0] == 0
+    assert without.call_count == 0
+    assert command("show", small_yaml)[0] == 0
+    assert without.call_count == 1
+
+
+def test_only_a_process_of_one_command_keeps_what_it_imports_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another one it might be garbage, such as earlier runs."""
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    with memory.importing():
+        pass
+    assert frozen == []
+    monkeypatch.setattr(memory, "ends_after_command", True)
+    with memory.importing():
+        pass
+    assert frozen == [True]
 
 
 def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:

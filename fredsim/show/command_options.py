@@ -14,7 +14,7 @@ import typer
 from fredsim.show.catalogue import completion
 from fredsim.show.own_templates import OWN
 from fredsim.show.terminal import say
-from fredsim.system.environment import alone
+from fredsim.system.environment import without_threads
 from fredsim.system.given import at_home
 from fredsim.system.memory import importing
 
@@ -136,7 +136,7 @@ KeepCheckpoints = Annotated[
 
 def _allow_code(context: typer.Context, allowed: bool) -> bool:
     """Allow, or do not allow, to run code that a folder of results names."""
-    with importing(), alone() if context.info_name == "show" else nullcontext():  # the others compute
+    with importing(), without_threads() if context.info_name == "show" else nullcontext():  # the others compute
         from fredsim.plugins.modules import allow_code
 
     allow_code(allowed)

@@ -16,12 +16,12 @@ from fredsim.errors import ConfigError, OutputError, one_line
 
 __all__ = [
     "LenientStream",
-    "alone",
     "check_surroundings",
     "file_room",
     "kept",
     "shut_output",
     "take_any_letter",
+    "without_threads",
     "wrong_surroundings",
 ]
 
@@ -38,7 +38,7 @@ FILES_OF_A_RUN = 24  # the files that this process has open at most while it wri
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def without_threads() -> Iterator[None]:
     """Let NumPy, if it is imported in a `with` block, start no threads: each spins for a tenth of a second.
 
     For a command that computes nothing.

@@ -34,7 +34,7 @@ from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.answers import ranked
 from fredsim.show.plots.titles.end_titles import Point, cases_of, titled, x_label
-from fredsim.show.plots.words import NOUNS, noun, part, spoken, value_name
+from fredsim.show.plots.words import MOST_NOUNS, NOUNS, field_name, noun, place, spoken, value_name
 from fredsim.show.tables import PUBLISHED, AllDigits, Table
 
 __all__ = ["KIND"]
@@ -271,12 +271,9 @@ def _along(points: Sequence[Mapping[str, Sequence[Point]]]) -> str:
     """Return the caption's sentence about what the points of a line differ in, besides the seed."""
     lines = [[flat_config(point.runs[0]) for point in some] for found in points for some in found.values()]
     keys = set[str]().union(*map(differing_keys, lines)) - {"seed"}
-    what = noun(keys)
-    if all(part(key) in ("dispatcher.push", "dispatcher.fetch") and key != part(key) for key in keys):
-        numbers: dict[str, list[str]] = {}  # of each gate, after which lines may be named
-        for key in sorted(keys):
-            numbers.setdefault(NOUNS[part(key)], []).append(key.rpartition(".")[2])
-        what = " and the ".join(f"{gate}'s {' and '.join(found)}" for gate, found in numbers.items())
+    whole = sorted(key for key in keys if not any(key.startswith(f"{other}.") for other in keys))
+    names = [NOUNS.get(key) or field_name(key) for key in sorted(whole, key=place)]  # a line may be named by the rest
+    what = " and ".join(names) if len(names) < MOST_NOUNS else noun(keys)
     return f"The points of a line differ in the {what}." if keys else ""
 
 
