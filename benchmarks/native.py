@@ -14,6 +14,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -167,15 +168,21 @@ class PlainLoop:
         return seconds, torch.cat([part.reshape(-1) for part in theta]).numpy()
 
 
-def run_apart(case: Case, channels_last: bool, iterations: int, threads: int) -> float:
-    """Return the seconds of the plain loop in a process of its own, which has done a few gradients before."""
-    processes = multiprocessing.get_context("forkserver")  # which forks one that has imported PyTorch but not used it
+def in_own_process(function: Callable[..., float], *arguments: Any) -> float:
+    """Return what a function returns in a process of its own, which has imported PyTorch but not used it."""
+    processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["benchmarks.native"])
-    with processes.Pool(1) as pool:
-        return pool.apply(_run_here, (case, channels_last, iterations, threads))
+    with ProcessPoolExecutor(1, processes) as pool:
+        return pool.submit(function, *arguments).result()
 
 
-def _run_here(case: Case, channels_last: bool, iterations: int, threads: int) -> float:
+def time_run(case: Case, file: Path, numerics: str, iterations: int, threads: int) -> float:
+    """Return the seconds of fredsim's run."""
+    return simulate(case, file, numerics, iterations, threads)[0]
+
+
+def time_loop(case: Case, channels_last: bool, iterations: int, threads: int) -> float:
+    """Return the seconds of the plain loop, after a few gradients."""
     torch.set_num_threads(threads)
     loop = PlainLoop(case, torch.channels_last if channels_last else torch.contiguous_format)
     loop.warm_up()
@@ -223,8 +230,8 @@ def native(rounds: int, threads: int) -> Table:
             differences = [agreement(case, file, numerics, threads) for numerics in NUMERICS]
             loop = fastest_loop(case)
             count = max(10 * case.clients, int(SECONDS * CHECKED / loop.run(CHECKED)[0]))
-            sides = [partial(first, simulate, case, file, numerics, count, threads) for numerics in NUMERICS]
-            theirs = partial(run_apart, case, loop.channels_last, count, torch.get_num_threads())
+            sides = [partial(in_own_process, time_run, case, file, numerics, count, threads) for numerics in NUMERICS]
+            theirs = partial(in_own_process, time_loop, case, loop.channels_last, count, torch.get_num_threads())
             seconds = alternate([*sides, theirs], rounds)
             vmap = simulate(case, file, "native", CHECKED, threads)[2]
         each = [f"{1e3 * median(side) / count:,.2f}" for side in zip(*seconds, strict=True)]
@@ -239,8 +246,3 @@ def native(rounds: int, threads: int) -> Table:
         ("module", "µ", *NUMERICS, "loop", "native ratio", "range", "portable ratio", "range"),
         rows,
     )
-
-
-def first(run: Callable[..., tuple[Any, ...]], *arguments: Any) -> float:
-    """Return the seconds of a run."""
-    return float(run(*arguments)[0])

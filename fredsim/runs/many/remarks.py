@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,34 +45,30 @@ MOST_NAMED = 3  # the most runs that a remark names
 
 def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
     """Warn of what is probably a mistake in experiments and their data."""
-    seen = set()
+    seen: set[str] = set()
+
+    def warn_once(of: Any, remarks: Iterable[str]) -> None:
+        """Warn of what there is to remark, unless the same has been looked at for an earlier run."""
+        if (key := json.dumps(of, sort_keys=True)) in seen:
+            return
+        seen.add(key)
+        with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
+            for text in remarks:
+                if text not in seen:
+                    seen.add(text)
+                    warn(text)
+
     for run in runs:
-        for text in (*_about_numbers(run.experiment.plain()), *_about_trace(run.experiment)):
-            if text not in seen:
-                seen.add(text)
-                warn(text)
-        data = run.experiment.data
-        key = json.dumps([data.model_dump(), run.experiment.model.name], sort_keys=True)
-        if isinstance(data, Data) and key not in seen:
-            seen.add(key)
-            with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
-                for text in _about_data(run.experiment, data, root):
-                    warn(text)
-        key = json.dumps(["test", data.model_dump()], sort_keys=True)
-        if run.experiment.evaluation.test and key not in seen:
-            seen.add(key)
-            with suppress(FredsimError, MemoryError):
-                for text in _about_test(run.experiment, root):
-                    warn(text)
-        model, loss = run.experiment.model, run.experiment.plain().get("loss")
-        parts = [model.model_dump(), data.model_dump(), run.experiment.clients.batch_size, loss]
-        key = json.dumps(parts, sort_keys=True)
-        own = model.user_code or isinstance(run.experiment.loss, OwnLossChoice)
-        if own and run.experiment.problem is None and key not in seen:  # there is nothing to say of a problem
-            seen.add(key)
-            with suppress(FredsimError, MemoryError):
-                for text in _about_own(run.experiment, prepare(run.experiment, root)):
-                    warn(text)
+        experiment, data, plain = run.experiment, run.experiment.data, run.experiment.plain()
+        warn_once(plain, (*_about_numbers(plain), *_about_trace(experiment)))
+        if isinstance(data, Data):
+            warn_once(["data", plain["data"], experiment.model.name], _about_data(experiment, data, root))
+        if experiment.evaluation.test:
+            warn_once(["test", plain["data"]], _about_test(experiment, root))
+        own = experiment.model.user_code or isinstance(experiment.loss, OwnLossChoice)
+        if own and experiment.problem is None:  # there is nothing to say of a problem
+            parts, clients = [plain.get(part) for part in ("data", "model", "loss")], experiment.clients
+            warn_once([*parts, clients.batch_size, clients.clip_each_sample], _about_own(experiment, root))
 
 
 def _about_test(experiment: Experiment, root: str | os.PathLike[str] | None) -> Iterator[str]:
@@ -82,8 +78,9 @@ def _about_test(experiment: Experiment, root: str | os.PathLike[str] | None) -> 
         yield f"{what}: test_loss and test_error are nan in every row; leave it out"
 
 
-def _about_own(experiment: Experiment, prepared: Prepared) -> Iterator[str]:
+def _about_own(experiment: Experiment, root: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield remarks on a model and a loss, of which one at least is the user's own."""
+    prepared = prepare(experiment, root)
     yield from prepared.model.remarks(prepared.dataset.train.x[: experiment.clients.batch_size])
     if (loss := own_loss(prepared.model)) is not None:
         yield from loss.remarks(*first_outputs(prepared.model, prepared.dataset, experiment.seed))
