@@ -14,7 +14,7 @@ from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
 from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack_passes, together_in_cache
-from fredsim.kernels.mlp.sparse_rows import pack_split
+from fredsim.kernels.mlp.sparse_rows import pack_split, rows_in_cache
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.engine import OfPlans
@@ -25,8 +25,7 @@ from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaEngine"]
 
-#: The bytes of the weights' rows of one chunk of columns of the inputs, which should stay in the L1 cache.
-CHUNK_BYTES = 24 * 2**10
+MOST_ROWS = 112  # of the first layer's weights that are multiplied, and of its gradient that are formed, at once
 
 
 class NumbaEngine(OfPlans):
@@ -44,7 +43,7 @@ class NumbaEngine(OfPlans):
         self._mu = mu
         self._dataset = dataset
         self._evaluation_layout = layout = WorkspaceLayout(model.sizes, SAMPLES_AT_ONCE, block_size(mu), 1)
-        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(layout.widths[0]))))
+        self._chunk = min(MOST_ROWS, rows_in_cache(dataset.train, int(layout.widths[0])))
         self._scratch = (
             aligned(self.threads, int(layout.activation_offsets[-1])),
             aligned(self.threads, (SAMPLES_AT_ONCE + 1) * layout.sample_floats + MARGIN),

@@ -17,7 +17,7 @@ from fredsim.jit.team import addresses
 from fredsim.kernels.arrays.steady import SteadyRows
 from fredsim.kernels.arrays.update import compile_rule
 from fredsim.kernels.mlp.pending import Minibatches, PendingPasses
-from fredsim.kernels.mlp.sparse_rows import pack_split
+from fredsim.kernels.mlp.sparse_rows import pack_split, rows_in_cache
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import block_size
 from fredsim.numerics.arrays import MARGIN, Array, Integers, aligned
@@ -31,7 +31,7 @@ WINDOW_BYTES = 2**19
 MOST_BYTES = 2**26
 #: The most events of one window; windows of different clients are rarely longer.
 MOST_EVENTS = 64
-#: The number of chunks of the first layer's rows in a sweep: fewer cost less per event, more keep a chunk in the cache.
+#: The least number of chunks of the first layer's rows in a sweep: each costs something for every event.
 CHUNKS = 4
 
 
@@ -46,7 +46,7 @@ class NumbaHandExecutor:
         sizes, self._kernels = of.sizes, specialise("hand", mu, of.split)
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
-        chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
+        chunk = min(-(-(int(sizes[0]) + 1) // CHUNKS), rows_in_cache(of.split, int(np.diff(self._bounds).max())))
         most = max(chunk, self._kernels.ROWS_AT_ONCE)  # rows of a gradient at once
         self._layout = layout = of.layout(most)
         # The first layer is stored as one strip of columns per thread; the others' padded rows follow each other.

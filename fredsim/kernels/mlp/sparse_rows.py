@@ -14,9 +14,10 @@ from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import floats, int32s, int64s, item
 from fredsim.jit.subroutine import subroutine
 
-__all__ = ["CODED", "DATA", "input_at", "is_coded", "pack_split"]
+__all__ = ["CODED", "DATA", "input_at", "is_coded", "pack_split", "rows_in_cache"]
 
 CODED = True  # whether inputs are coded (see DATA); kernels are compiled for both (fredsim.kernels.mlp.specialisation)
+L1_BYTES = 2**15  # of the L1 cache
 MAX_CODES = 2**16  # the most columns, and the most different values, of a split whose inputs are coded
 LOWER = 2**16 - 1  # a mask of the lower 16 bits
 FEW = 2**20  # the most inputs of which NumPy finds the different values
@@ -81,6 +82,15 @@ def _blocks(split: Split) -> Iterator[slice]:
 def is_coded(split: Split) -> bool:
     """Return whether a split's inputs are coded."""
     return _sparse(split)[-1]
+
+
+def rows_in_cache(split: Split, width: int) -> int:
+    """Return of how many rows of `width` weights those of one sample's nonzero inputs stay in the L1 cache; at least 8.
+
+    Then the next sample finds there what it has in common with the one before.
+    """
+    nonzero = len(_sparse(split)[1])
+    return max(8, L1_BYTES // (4 * width)) * split.x.size // max(1, nonzero)
 
 
 @lru_cache(maxsize=12)
