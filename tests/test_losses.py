@@ -689,6 +689,38 @@ def test_losses_that_bring_outputs_and_targets_together(loss: str, simulate: Sim
     assert simulate(changed("numbers", "mine:pairs", model=model)).summary["status"] == "finished"
 
 
+JOINED = """
+import torch
+from torch import nn
+
+class Pair(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.one, self.other = nn.Linear(shape[0], 1), nn.Linear(shape[0], 2)
+
+    def forward(self, x):
+        return self.one(x), self.other(x)
+
+class Joined(Pair):
+    def forward(self, x):
+        return torch.cat(super().forward(x), 1)
+
+def loss(output, y):
+    return (output[:, 0] - y) ** 2 + (output[:, 1:] ** 2).mean(1)
+"""
+
+
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+def test_several_outputs_are_joined_for_an_own_loss(numerics: str, simulate: Simulate) -> None:
+    """The message says how, and a module that does so runs."""
+    Path("joined.py").write_text(JOINED, encoding="utf-8")
+    several, one = ({"name": f"torch:joined:{name}", "numerics": numerics} for name in ("Pair", "Joined"))
+    with pytest.raises(ConfigError, match=r"; .*join what .*loss.* needs.* by torch\.cat"):
+        simulate(changed("numbers", "joined:loss", model=several))
+    if numerics == "native":
+        assert simulate(changed("numbers", "joined:loss", model=one)).summary["status"] == "finished"
+
+
 def test_what_modules_are_refused(simulate: Simulate) -> None:
     with pytest.raises(ConfigError, match=r"must give outputs of the targets' shape, torch.float32 \(3, 1\)"):
         simulate(changed("numbers", "mse", model={"name": "torch:mine:wide", "numerics": "native"}))
