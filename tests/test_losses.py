@@ -516,7 +516,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "classes that are numbers": ({"loss": "cross_entropy"}, "cross_entropy takes classes"),
     "numbers for bce": ({"loss": "bce"}, "bce takes targets from 0 to 1"),
     "no such loss": ({"loss": "msee"}, "did you mean 'mse'?"),
-    "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key"),
+    "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key (known: name)"),
+    "a misspelt option": (
+        {"loss": {"name": "cross_entropy", "label_smothing": 0.1}},
+        "label_smothing: unknown key; did you mean 'label_smoothing'? (known: name, label_smoothing, ignore_index)",
+    ),
     "too much smoothing": ({"loss": {"name": "cross_entropy", "label_smoothing": 1.0}}, "label_smoothing: is 1.0"),
     "a loss of a quadratic": ({"data": {"name": "quadratic"}, "model": {"name": "linear"}}, "leave loss out"),
     "classes of least squares": (
