@@ -218,6 +218,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + functional.linear(x, own.dense.weight[:3] * own.by)
         ), PLACES,
     ),
+    "products of rows with computed matrices": (
+        lambda: Own(
+            lambda own, x: own.dense(x) @ functional.normalize(own.dense.weight).T
+            + x.softmax(1) @ (2 * own.dense.weight) + x @ (own.dense.weight @ own.matrix).softmax(1)[:, :1]
+        ), ROWS,
+    ),
     "products of samples": (lambda: Own(lambda own, x: torch.softmax(own.dense(x) @ x.mT, 1)), PLACES),
     "in place": (lambda: Own(given.added_in_place), PLACES),
     "parts": (
