@@ -301,8 +301,9 @@ def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel] | None:
             model = next((c for c in candidates if getattr(c, "__name__", "") == part), model)
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        candidates += [inner for c in candidates for inner in getattr(c, "__args__", ())]  # of a list, or null
+        candidates = [annotation]
+        for one in candidates:  # what it finds, too: of a list, of null or more, of a union within what is Annotated
+            candidates += getattr(one, "__args__", ())
         candidates = [getattr(c, "__origin__", c) for c in candidates]  # what is Annotated
         found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if not found:

@@ -218,6 +218,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + functional.linear(x, own.dense.weight[:3] * own.by)
         ), PLACES,
     ),
+    "products of rows with computed matrices": (
+        lambda: Own(
+            lambda own, x: own.dense(x) @ functional.normalize(own.dense.weight).T
+            + x.softmax(1) @ (2 * own.dense.weight) + x @ (own.dense.weight @ own.matrix).softmax(1)[:, :1]
+        ), ROWS,
+    ),
     "products of samples": (lambda: Own(lambda own, x: torch.softmax(own.dense(x) @ x.mT, 1)), PLACES),
     "in place": (lambda: Own(given.added_in_place), PLACES),
     "parts": (
@@ -575,7 +581,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "samples last": (lambda: nn.TransformerEncoderLayer(4, 2, 8), PLACES,
                      "which attends from sample to sample, as layers without batch_first=True do; the nearest"),
     "two outputs": (lambda: Own(lambda own, x: (own.dense(x), x)), ROWS,
-                    "returns more than one tensor; let forward return the logits alone"),
+                    "returns more than one tensor; let forward return the logits alone, or join what a loss of"),
     "a dictionary": (lambda: Own(lambda own, x: {"logits": own.dense(x)}), ROWS, "returns more than one tensor"),
     "the sample": (lambda: Own(lambda own, x: x), ROWS, "returns the sample itself"),
     "a constant": (lambda: Own(lambda own, x: own.ones * 2), ROWS, "has an output that does not depend on the sample"),

@@ -516,7 +516,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "classes that are numbers": ({"loss": "cross_entropy"}, "cross_entropy takes classes"),
     "numbers for bce": ({"loss": "bce"}, "bce takes targets from 0 to 1"),
     "no such loss": ({"loss": "msee"}, "did you mean 'mse'?"),
-    "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key"),
+    "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key (known: name)"),
+    "a misspelt option": (
+        {"loss": {"name": "cross_entropy", "label_smothing": 0.1}},
+        "label_smothing: unknown key; did you mean 'label_smoothing'? (known: name, label_smoothing, ignore_index)",
+    ),
     "too much smoothing": ({"loss": {"name": "cross_entropy", "label_smoothing": 1.0}}, "label_smoothing: is 1.0"),
     "a loss of a quadratic": ({"data": {"name": "quadratic"}, "model": {"name": "linear"}}, "leave loss out"),
     "classes of least squares": (
@@ -687,6 +691,38 @@ def test_losses_that_bring_outputs_and_targets_together(loss: str, simulate: Sim
     found, expected = (simulate(changed("numbers", one, model=model)) for one in (f"mine:{loss}", "mse"))
     assert found.summary["validation_loss"] == pytest.approx(expected.summary["validation_loss"], rel=1e-5)
     assert simulate(changed("numbers", "mine:pairs", model=model)).summary["status"] == "finished"
+
+
+JOINED = """
+import torch
+from torch import nn
+
+class Pair(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.one, self.other = nn.Linear(shape[0], 1), nn.Linear(shape[0], 2)
+
+    def forward(self, x):
+        return self.one(x), self.other(x)
+
+class Joined(Pair):
+    def forward(self, x):
+        return torch.cat(super().forward(x), 1)
+
+def loss(output, y):
+    return (output[:, 0] - y) ** 2 + (output[:, 1:] ** 2).mean(1)
+"""
+
+
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+def test_several_outputs_are_joined_for_an_own_loss(numerics: str, simulate: Simulate) -> None:
+    """The message says how, and a module that does so runs."""
+    Path("joined.py").write_text(JOINED, encoding="utf-8")
+    several, one = ({"name": f"torch:joined:{name}", "numerics": numerics} for name in ("Pair", "Joined"))
+    with pytest.raises(ConfigError, match=r"; .*join what .*loss.* needs.* by torch\.cat"):
+        simulate(changed("numbers", "joined:loss", model=several))
+    if numerics == "native":
+        assert simulate(changed("numbers", "joined:loss", model=one)).summary["status"] == "finished"
 
 
 def test_what_modules_are_refused(simulate: Simulate) -> None:

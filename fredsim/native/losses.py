@@ -96,7 +96,8 @@ def outputs_problem(loss: AnyLoss, output: Any, y: Any, classes: int) -> str:
     is_tensor = isinstance(output, torch.Tensor)
     if isinstance(loss, OwnLoss):
         fits = is_tensor and output.dim() > 0 and len(output) == len(y) and output.is_floating_point()
-        return "" if fits else f"a tensor of floats whose first axis has the {len(y)} samples"
+        hint = "" if is_tensor else "; join what the loss needs, such as by torch.cat, and let it take that apart"
+        return "" if fits else f"a tensor of floats whose first axis has the {len(y)} samples{hint}"
     shape = loss.output(target, classes)
     kind = "outputs of the targets' shape" if isinstance(loss, MeanSquaredError) else "logits"
     if is_tensor and output.dtype == torch.float32 and output.dim() > 0 and len(output) == len(y):

@@ -139,7 +139,7 @@ def fused(to: Builder, weights: Tensor, v: Tensor) -> Traced | None:
     """
     if not isinstance(weights, Traced) or not isinstance(v, Traced) or min(len(weights.dims), len(v.dims)) < 2:
         return None
-    if weights.sizes[:-2] != v.sizes[:-2]:
+    if weights.sizes[:-2] != v.sizes[:-2] or any(BATCH in dim for dim in weights.dims[-2:]):
         return None
     at, lead = to.rows(weights, 2)
     p, scale, bias, kept = 0.0, 1.0, None, None

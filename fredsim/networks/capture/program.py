@@ -134,7 +134,8 @@ class Program:
         """Return the node of the output. Raises UnsupportedError if there are several, or another than a tensor."""
         (found,) = self._nodes[-1].args
         if len(found) != 1 or not self._exported.call_spec.out_spec.is_leaf():
-            raise UnsupportedError("returns more than one tensor; let forward return the logits alone", native=False)
+            remedy = "let forward return the logits alone, or join what a loss of your own needs, as by torch.cat"
+            raise UnsupportedError(f"returns more than one tensor; {remedy}", native=False)
         if not isinstance(found[0], torch.fx.Node):
             raise UnsupportedError("returns a constant")
         return list(found)
