@@ -189,6 +189,7 @@ def test_which_rows_of_long_columns_are_kept() -> None:
         if count <= 10 * parts_:
             assert rows.tolist() == list(range(count))
             continue
+        assert count // 2 in rows  # where the gap begins
         assert {0, count // 2 - 1, count - 1, np.nanargmin(one), np.nanargmax(one)} <= {*rows.tolist()}
         assert len(rows) <= 1.5 * parts_ * 5 + 10
         assert max(np.diff(rows)) <= count / parts_ + 1
