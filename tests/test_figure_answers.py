@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,10 @@ def test_runs_that_stop_at_a_value_are_compared_by_when_they_are_there(
     (figure,) = curves(group(stopped, None, None))
     levels = [trace for trace in figure["data"] if trace["meta"].get("label") == "goal 0.5"]
     assert [trace["y"] for trace in levels] == [{"validation_error": [GOAL, GOAL]}]
+    assert json.loads(json.dumps(levels))[0]["x"]["iterations"] == [
+        0,
+        max(run.summary["iterations"] for run in stopped),
+    ]
 
 
 def test_a_matrix_and_ends_of_runs_that_stop_at_a_value(stopped: list[Result]) -> None:

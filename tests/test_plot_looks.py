@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -72,7 +73,7 @@ def test_a_question_and_who_is_ahead(made: list[Result], drawn: list[Figure]) ->
 ROWS_OF = {
     "apart": ([0.9, 0.5, 0.4, 0.3, 0.2, 0.1], [0.9, 0.6, 0.5, 0.4, 0.3, 0.2]),
     "late": ([0.9, 0.5, 0.4, 0.3, 0.3, 0.1], [0.9, 0.4, 0.3, 0.2, 0.2, 0.3]),
-    "long ago": ([0.9, 0.5, 0.4, 0.3, 0.2, 0.1], [0.8, 0.6, 0.5, 0.4, 0.3, 0.2]),
+    "long ago": ([0.9, 0.5, 0.4, 0.35, 0.2, 0.1], [0.8, 0.6, 0.5, 0.3, 0.3, 0.2]),
 }
 
 
@@ -82,9 +83,9 @@ def test_lines_of_one_run_that_cross_in_their_last_rows(name: str, made: list[Re
     runs, rows = made[:2], ROWS_OF[name]
     for run, values in zip(runs, rows, strict=True):
         run.metrics["validation_error"] = values
-    crossing = any(b < a for a, b in zip(rows[0][-5:], rows[1][-5:], strict=True))
+    crossing = any(b < a for a, b in zip(rows[0][-2:], rows[1][-2:], strict=True))
     assert crossing == (name == "late")
-    text = "None ahead: ASGD and SASGD cross in their last 5 rows (0.1 to 0.3)"
+    text = "None ahead: ASGD and SASGD cross in their last 2 rows (0.1 to 0.3)"
     wanted = text if crossing else "Ahead: ASGD (0.1); next: SASGD (0.2)"
     assert "Lines: one run each." in plot(runs, Path("x.png")).caption
     for kind, options in (("curves", Options()), ("matrix", Options()), ("ends", Options(x="server.name"))):
@@ -105,7 +106,9 @@ def test_lines_that_cross_in_a_panel_are_in_a_tie(made: list[Result]) -> None:
     assert leaders(values, {}, fields=fields) == "Ahead: b in 2 of 2 panels, a in 1 (1 tie)"
     assert ranked(values, fields=fields) == ["b", "a"]
     several = {"a": made[:2], "b": made[2:3]}
-    assert [len(last_rows(runs, "validation_error")) for runs in several.values()] == [0, 5]
+    assert [len(last_rows(runs, "validation_error")) for runs in several.values()] == [0, 2]
+    made[2].__dict__["metrics"] = pd.concat([made[2].metrics] * 3)
+    assert len(last_rows(made[2:3], "validation_error")) == 5
 
 
 def test_where_more_is_better(made: list[Result], drawn: list[Figure]) -> None:
@@ -151,6 +154,30 @@ def test_a_nan_within_a_run_is_a_gap(made: list[Result], drawn: list[Figure]) ->
         assert np.array_equal(drawn_y, wanted, equal_nan=True)
         found = combined([run], "seconds", column_of(y))[1][0]
         assert np.array_equal(found, wanted, equal_nan=True)
+
+
+def test_a_value_without_neighbours_is_a_point(made: list[Result], drawn: list[Figure]) -> None:
+    """A line between two values would not show it: one between gaps, or the only row of a run."""
+    run = made[0]
+    run.metrics["validation_loss"] = [0.5, 0.4, math.nan, 0.3, math.nan, 0.1]
+    plot([run], Path("x.png"), options=Options(y="validation_loss"))
+    line, points = drawn[0].axes[0].lines
+    assert (points.get_marker(), points.get_color()) == (".", line.get_color())
+    assert [*np.asarray(points.get_xdata(), float)] == [30, 50]
+    assert [*np.asarray(points.get_ydata(), float)] == [0.3, 0.1]
+    run.__dict__["metrics"] = run.metrics.assign(iteration=range(len(run.metrics))).iloc[1:2]
+    run.__dict__["cells"] = run.cells[1:2]
+    drawing = plot([run, made[1]], Path("x.png"), options=Options(y="validation_loss"))
+    assert len(drawn[1].axes[0].lines) == 3
+    assert drawing.question.endswith(" at the end?")
+    made[1].__dict__["metrics"] = run.metrics
+    question = plot([run, made[1]], Path("x.png"), options=Options(y="validation_loss")).question
+    assert question == "Which server has the lowest validation loss after 1 iteration?"
+    run.metrics["validation_loss"] = math.nan
+    assert (
+        "No line has a value that can be drawn."
+        in plot([run], Path("x.png"), options=Options(y="validation_loss")).caption
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def column_of(y: str) -> Pick:
         lacking = values.isna()
         if not lacking.any():
             return values
-        return values.mask(lacking & np.array([bool(row[y]) for row in run.cells]), math.inf)
+        written = np.array([bool(row[y]) for row in run.cells])
+        return values.mask(lacking & written, math.inf)
 
     return pick
 

@@ -205,7 +205,7 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
 
 def _goal_line(runs: Sequence[Result], axes: Sequence[str], y: str, goal: float) -> dict[str, Any]:
     """Return the trace of the value at which all runs stop, from the first x to the last."""
-    ends: dict[str, Any] = {"x": {x: [0, max(x_of(run.metrics, x).iloc[-1] for run in runs)] for x in axes}}
+    ends: dict[str, Any] = {"x": {x: [0.0, max(float(x_of(run.metrics, x).iloc[-1]) for run in runs)] for x in axes}}
     meta = {"is": "all", "label": f"goal {given(goal)}"}
     trace = {"meta": meta, "mode": "lines", "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip"}
     return trace | ends | {"y": {y: [goal, goal]}}

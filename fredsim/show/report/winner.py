@@ -14,7 +14,7 @@ from typing import Any
 from fredsim.config.figures.quantities import quantity
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
-from fredsim.show.plots.finals import LAST_ROWS, first_x, goal_of, last_rows, ranking_value, why_none
+from fredsim.show.plots.finals import first_x, goal_of, last_rows, ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import default_x
 from fredsim.show.plots.numbers import given, median
@@ -197,7 +197,7 @@ def _of_one(measure: Measure, contest: Contest) -> str:
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
         text = f"A tie: {names}{more} have the same {measure.noun}, {_spread(first, measure)}, {rank}."
         if any(map(contest.crosses, equal)):
-            text = f"None is ahead: {names}{more} cross in their last {LAST_ROWS} rows, and have one run each. "
+            text = f"None is ahead: {names}{more} cross in their last rows, and have one run each. "
             text += f"The {measure.noun} of {first.name} is {shown(first.middle)}, {rank}."
     else:
         second = contest.compared[1]

@@ -90,6 +90,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         caption.append(
             f"Bands are cut at {number(band_top)}; the largest value is {number(_largest(seen, bands=True))}."
         )
+    caption += [] if math.isfinite(_largest(shapes)) else ["No line has a value that can be drawn."]
     caption += [] if goal is None else [f"Dotted: the goal, {number(goal)}."]
     asked = options if options.reach or goal is None else replace(options, reach=(goal,))
     tables = [Table([final_row(panel, line, y, asked) for panel in panels for line in panel.lines])]
@@ -188,6 +189,10 @@ def _draw(axes: Axes, line: Line, shape: Shape, top: float, edge: float | None) 
     count = int(gone[0]) + 1 if len(gone) else len(shape.middle)
     at, middle = shape.at[:count], np.minimum(shape.middle[:count], top)
     (found,) = axes.plot(at, middle, color=line.colour, linestyle=line.dash, label=line.label)
+    known = np.pad(np.isfinite(middle), 1)
+    alone = known[1:-1] & ~known[:-2] & ~known[2:]  # a line would not show them
+    if alone.any():
+        axes.plot(at[alone], middle[alone], ".", color=line.colour)
     if edge is not None and shape.band is not None:
         low, high = (np.minimum(side[:count], edge) for side in shape.band)
         axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from fredsim.show.plots.finals import LAST_ROWS
 from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.fair import Field, nowhere_compared
 
@@ -234,7 +233,7 @@ def _of_one_panel(
     if values[tangled[-1]] != best:
         some = equals([called[label] for label in tangled], len(order))
         span = f"{number(best)} to {number(values[tangled[-1]])}{unit}"
-        return f"None ahead: {some} cross in their last {LAST_ROWS} rows ({span})"
+        return f"None ahead: {some} cross in their last {len(field.last[order[0]])} rows ({span})"
     near = [label for label in order if abs(values[label] - best) <= ABOUT_EQUAL * abs(best)]
     if len(near) > 1:
         some = equals([called[label] for label in near], len(order))

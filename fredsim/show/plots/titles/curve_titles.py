@@ -178,7 +178,8 @@ def _when(panels: Sequence[Panel], x: str) -> str:
         return "at the end"
     (end,) = ends
     unit, name = axis_unit(x, end)
-    return f"after {number(end / unit)} {name or x}"
+    count = number(end / unit)
+    return f"after {count} {name or (x[:-1] if count == '1' and x != 'bytes' else x)}"
 
 
 def _overlap(lines: Mapping[str, Sequence[Result]], field: Field, order: Sequence[str], y: str) -> bool:
