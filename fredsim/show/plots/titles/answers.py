@@ -32,7 +32,7 @@ def ranked(values: Values, *, largest: bool = False, fields: Sequence[Field] = (
     `by_wins`, those come first that are ahead in the most, as `leaders` counts them, and the mean rank decides between
     equal ones.
     """
-    wins = _wins(values, fields, largest=largest) if by_wins and len(values) > 1 else Counter[str]()
+    wins = _wins(values, fields, largest=largest) if by_wins and fields and len(values) > 1 else Counter[str]()
     apart = nowhere_compared(fields)
     if largest:
         values = [{label: -value for label, value in found.items()} for found in values]
