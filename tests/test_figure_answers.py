@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from fredsim.show.plots.groups import group
 from fredsim.show.plots.legends import _heading
 from fredsim.show.plots.titles.subjects import common_server
 from fredsim.show.plots.words import words
+from fredsim.show.report.figures import curves
 from fredsim.show.tables import write_files
 
 GOAL = 0.5
@@ -62,6 +64,9 @@ def test_runs_that_stop_at_a_value_are_compared_by_when_they_are_there(
     assert rows["Sync"]["iterations to 0.5"] is None
     assert rows[first.upper()]["iterations to 0.5"] == int(soon)
     assert "← sooner is better" in [text.get_text() for text in drawn[0].axes[0].texts]
+    level = [line for line in drawn[0].axes[0].lines if {*np.asarray(line.get_ydata(), float)} == {GOAL}]
+    assert [line.get_linestyle() for line in level] == [":"]
+    assert "Dotted: the goal, 0.5." in drawing.caption
     size = when(stopped, "bytes")
     assert plot(stopped, Path("x.png"), options=Options(x="bytes")).answer.startswith(
         f"Ahead: {first.upper()} ({min(size.values()) / 1e6:.4g} MB); next: "
@@ -70,6 +75,14 @@ def test_runs_that_stop_at_a_value_are_compared_by_when_they_are_there(
     assert alone.question == "When does the validation error of ASGD come to 0.5?"
     assert alone.answer == f"After {when(stopped[:2], 'iteration')['asgd']:g} iterations"
     assert plot(stopped, Path("x.png"), options=Options(y="train_loss")).question.startswith("Which server has the low")
+    assert not any({*np.asarray(line.get_ydata(), float)} == {GOAL} for line in drawn[-1].axes[0].lines)
+    (figure,) = curves(group(stopped, None, None))
+    levels = [trace for trace in figure["data"] if trace["meta"].get("label") == "goal 0.5"]
+    assert [trace["y"] for trace in levels] == [{"validation_error": [GOAL, GOAL]}]
+    assert json.loads(json.dumps(levels))[0]["x"]["iterations"] == [
+        0,
+        max(run.summary["iterations"] for run in stopped),
+    ]
 
 
 def test_a_matrix_and_ends_of_runs_that_stop_at_a_value(stopped: list[Result]) -> None:

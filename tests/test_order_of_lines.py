@@ -33,12 +33,12 @@ def runs(small_yaml: Path) -> list[Result]:
 
 
 def by_wins(ends: Mapping[str, tuple[float, ...]]) -> list[str]:
-    """Those that are compared and ahead in the most panels, then by the sum of ranks among all."""
+    """Those that are compared and ahead in the most panels, then by the sum of ranks among all; last what is not."""
     asynchronous = [name for name in ends if name != "sync"]
     panels = range(3)
     wins = {one: sum(all(ends[one][k] <= ends[two][k] for two in asynchronous) for k in panels) for one in asynchronous}
     ranks = {one: sum(ends[two][k] < ends[one][k] for two in ends for k in panels) for one in ends}
-    return [SERVERS[name] for name in sorted(ends, key=lambda one: (-wins.get(one, 0), ranks[one]))]
+    return [SERVERS[name] for name in sorted(ends, key=lambda one: (one == "sync", -wins.get(one, 0), ranks[one]))]
 
 
 def test_those_ahead_in_the_most_panels_are_first(runs: list[Result], drawn: list[Figure]) -> None:
@@ -50,7 +50,7 @@ def test_those_ahead_in_the_most_panels_are_first(runs: list[Result], drawn: lis
         assert drawing.answer == ANSWER.format("panels")
         assert [*drawing.order] == order
         (legend,) = figure.legends
-        assert [text.get_text() for text in legend.get_texts()] == order
+        assert [text.get_text() for text in legend.get_texts()] == [*order[:-1], "Sync (not compared)"]
         assert " ".join(legend.get_title().get_text().split()) == "server (most wins first)"
     assert plot(runs, Path("x.png"), "matrix").answer == ANSWER.format("columns")
     assert [label.get_text() for label in drawn[2].axes[0].get_yticklabels()] == order
@@ -60,7 +60,12 @@ def test_those_ahead_in_the_most_panels_are_first(runs: list[Result], drawn: lis
     alone = [run for run in runs if run.config["clients"]["count"] == 2]
     drawing = plot(alone, Path("x.png"))
     assert drawing.answer == "Ahead: ASGD (0.1); next: Momentum (0.2); not compared (no staleness): Sync (0.05)"
-    assert [*drawing.order] == ["Sync", "ASGD", "Momentum", "SASGD"]  # the answer says why Sync is not ahead
+    assert [*drawing.order] == ["ASGD", "Momentum", "SASGD", "Sync"]
+    legend = drawn[-1].axes[0].get_legend() or drawn[-1].legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["ASGD", "Momentum", "SASGD", "Sync (not compared)"]
+    plot(alone, Path("x.png"), options=Options(x="bytes"))  # where the answer also counts bytes
+    legend = drawn[-1].axes[0].get_legend() or drawn[-1].legends[0]
+    assert legend.get_texts()[-1].get_text() == "Sync (not compared)"
 
 
 def test_words_that_are_compared_order_no_lines(runs: list[Result], drawn: list[Figure]) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -18,14 +19,18 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.axes import logarithmic
+from fredsim.show.plots.combined import column_of, combined
 from fredsim.show.plots.drawing import axis_unit
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.finals import last_rows
+from fredsim.show.plots.groups import Panel, group
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import End, apart, name_ends
 from fredsim.show.plots.numbers import TickNumbers, given, median, number
 from fredsim.show.plots.titles.answers import leaders, own_parts, ranked
+from fredsim.show.plots.titles.fair import Field, field_of
 from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
+from fredsim.show.report import winner
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
 ROWS = 6
@@ -65,6 +70,47 @@ def test_a_question_and_who_is_ahead(made: list[Result], drawn: list[Figure]) ->
     assert not any([*texts_of(drawn[1]), *(text.get_text() for text in drawn[1].axes[0].texts)])
 
 
+ROWS_OF = {
+    "apart": ([0.9, 0.5, 0.4, 0.3, 0.2, 0.1], [0.9, 0.6, 0.5, 0.4, 0.3, 0.2]),
+    "late": ([0.9, 0.5, 0.4, 0.3, 0.3, 0.1], [0.9, 0.4, 0.3, 0.2, 0.2, 0.3]),
+    "long ago": ([0.9, 0.5, 0.4, 0.35, 0.2, 0.1], [0.8, 0.6, 0.5, 0.3, 0.3, 0.2]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF)
+def test_lines_of_one_run_that_cross_in_their_last_rows(name: str, made: list[Result]) -> None:
+    """Then the last row alone would decide who is ahead: in all kinds of figures, and in a report, nobody is."""
+    runs, rows = made[:2], ROWS_OF[name]
+    for run, values in zip(runs, rows, strict=True):
+        run.metrics["validation_error"] = values
+    crossing = any(b < a for a, b in zip(rows[0][-2:], rows[1][-2:], strict=True))
+    assert crossing == (name == "late")
+    text = "None ahead: ASGD and SASGD cross in their last 2 rows (0.1 to 0.3)"
+    wanted = text if crossing else "Ahead: ASGD (0.1); next: SASGD (0.2)"
+    assert "Lines: one run each." in plot(runs, Path("x.png")).caption
+    for kind, options in (("curves", Options()), ("matrix", Options()), ("ends", Options(x="server.name"))):
+        assert plot(runs, Path("x.png"), kind, options).answer == wanted
+    told = winner.verdict(group(runs, None, None))
+    assert told.startswith("None is ahead: ASGD and SASGD cross in" if crossing else "ASGD won: ")
+    assert [one.name for one in winner.winners(group(runs, None, None))] == ["ASGD", "SASGD"][: 1 + crossing]
+    said = {row["line"]: row.get("winner ahead") for row in winner.winner_table(group(runs, None, None))[0].rows}
+    assert said["SASGD"] == ("they cross" if crossing else "1 of 1")
+    field = field_of({"a": runs[:1], "b": runs[1:]}, None, {"a": [-v for v in rows[0]], "b": [-v for v in rows[1]]})
+    assert field.cross("a", "b", largest=True) == any(b < a for a, b in zip(*rows, strict=True))
+
+
+def test_lines_that_cross_in_a_panel_are_in_a_tie(made: list[Result]) -> None:
+    """Of several panels that is said, and the order of lines counts it."""
+    fields = [Field(["a", "b"], {}, last={"a": [0.3, 0.1], "b": [0.2, 0.2]}), Field(["a", "b"], {})]
+    values = [{"a": 0.1, "b": 0.2}, {"a": 0.5, "b": 0.4}]
+    assert leaders(values, {}, fields=fields) == "Ahead: b in 2 of 2 panels, a in 1 (1 tie)"
+    assert ranked(values, fields=fields) == ["b", "a"]
+    several = {"a": made[:2], "b": made[2:3]}
+    assert [len(last_rows(runs, "validation_error")) for runs in several.values()] == [0, 2]
+    made[2].__dict__["metrics"] = pd.concat([made[2].metrics] * 3)
+    assert len(last_rows(made[2:3], "validation_error")) == 5
+
+
 def test_where_more_is_better(made: list[Result], drawn: list[Figure]) -> None:
     """In a metric: who has the highest is ahead. If the runs do not agree, nobody is."""
     for run, last in zip(made[:3], (0.2, 0.05, 0.1), strict=True):
@@ -91,6 +137,47 @@ def test_a_gap_has_a_logarithmic_axis(made: list[Result], drawn: list[Figure]) -
         plot(made[:2], Path("x.png"), options=Options(log=log))
     assert [figure.axes[0].get_yscale() for figure in drawn] == ["log", "linear"]
     assert np.asarray(drawn[0].axes[0].lines[0].get_ydata())[-1] == 2
+
+
+def test_a_nan_within_a_run_is_a_gap(made: list[Result], drawn: list[Figure]) -> None:
+    """A value that was recorded and cannot be drawn; a cell is empty where there was nothing to measure."""
+    run = made[0]
+    values = [0.5, 0.4, math.nan, 0.3, 0.2, 0.1]
+    run.metrics["validation_loss"] = run.metrics["train_loss"] = values
+    run.metrics["time"] = run.metrics["iteration"].astype(float)
+    for row, value in zip(run.cells, values, strict=True):
+        row["validation_loss"], row["train_loss"] = str(value), "" if math.isnan(value) else str(value)
+    known = [value for value in values if not math.isnan(value)]
+    for y, wanted in (("validation_loss", values), ("train_loss", known)):
+        plot([run], Path("x.png"), options=Options(y=y))
+        drawn_y = np.asarray(drawn[-1].axes[0].lines[0].get_ydata(), float)
+        assert np.array_equal(drawn_y, wanted, equal_nan=True)
+        found = combined([run], "seconds", column_of(y))[1][0]
+        assert np.array_equal(found, wanted, equal_nan=True)
+
+
+def test_a_value_without_neighbours_is_a_point(made: list[Result], drawn: list[Figure]) -> None:
+    """A line between two values would not show it: one between gaps, or the only row of a run."""
+    run = made[0]
+    run.metrics["validation_loss"] = [0.5, 0.4, math.nan, 0.3, math.nan, 0.1]
+    plot([run], Path("x.png"), options=Options(y="validation_loss"))
+    line, points = drawn[0].axes[0].lines
+    assert (points.get_marker(), points.get_color()) == (".", line.get_color())
+    assert [*np.asarray(points.get_xdata(), float)] == [30, 50]
+    assert [*np.asarray(points.get_ydata(), float)] == [0.3, 0.1]
+    run.__dict__["metrics"] = run.metrics.assign(iteration=range(len(run.metrics))).iloc[1:2]
+    run.__dict__["cells"] = run.cells[1:2]
+    drawing = plot([run, made[1]], Path("x.png"), options=Options(y="validation_loss"))
+    assert len(drawn[1].axes[0].lines) == 3
+    assert drawing.question.endswith(" at the end?")
+    made[1].__dict__["metrics"] = run.metrics
+    question = plot([run, made[1]], Path("x.png"), options=Options(y="validation_loss")).question
+    assert question == "Which server has the lowest validation loss after 1 iteration?"
+    run.metrics["validation_loss"] = math.nan
+    assert (
+        "No line has a value that can be drawn."
+        in plot([run], Path("x.png"), options=Options(y="validation_loss")).caption
+    )
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def long_runs(folder: Path, count: int) -> list[Any]:
         frame.loc[count // 3 + number, "validation_error"] = 0.9
         frame.loc[count // 2, "validation_error"] = 0.125 + number / 8
         frame.loc[5, "validation_error"] = 0.25
-        run.__dict__["metrics"] = frame
+        cells = run.cells
+        run.__dict__["metrics"], run.__dict__["cells"] = frame, [cells[row % len(cells)] for row in range(count)]
     return runs
 
 
@@ -189,6 +190,7 @@ def test_which_rows_of_long_columns_are_kept() -> None:
         if count <= 10 * parts_:
             assert rows.tolist() == list(range(count))
             continue
+        assert count // 2 in rows  # where the gap begins
         assert {0, count // 2 - 1, count - 1, np.nanargmin(one), np.nanargmax(one)} <= {*rows.tolist()}
         assert len(rows) <= 1.5 * parts_ * 5 + 10
         assert max(np.diff(rows)) <= count / parts_ + 1

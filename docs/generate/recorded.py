@@ -69,9 +69,10 @@ class Recorded(Result):
 
     @cached_property
     def cells(self) -> list[dict[str, str]]:
-        """The last row as text: as runs.csv has it, where it does, since an empty cell there is no NaN."""
-        last = self.metrics.iloc[-1].items()
-        return [{str(name): self._ended.get(str(name)) or ("" if pd.isna(x) else str(x)) for name, x in last}]
+        """The rows as text; the last one as runs.csv has it, where it does, since an empty cell there is no NaN."""
+        rows = self.metrics.astype(str).where(self.metrics.notna(), "").to_dict("records")
+        *others, last = [{str(name): str(text) for name, text in row.items()} for row in rows]
+        return [*others, {name: self._ended.get(name) or text for name, text in last.items()}]
 
 
 def recorded(folder: Path) -> list[Recorded]:

@@ -19,10 +19,27 @@ from fredsim.show.plots.drawing import x_of
 from fredsim.show.plots.finals import worst
 from fredsim.show.plots.numbers import drawable
 
-__all__ = ["Pick", "by_iteration", "by_steps", "combined", "median_x", "middles", "note_steps", "steps"]
+__all__ = ["Pick", "by_iteration", "by_steps", "column_of", "combined", "median_x", "middles", "note_steps", "steps"]
 
-Pick = Callable[[pd.DataFrame], "pd.Series[float]"]
-"""What takes a column of metrics.csv, or computes one from several."""
+Pick = Callable[[Result], "pd.Series[float]"]
+"""What takes a column of a run's metrics.csv, or computes one from several."""
+
+
+def column_of(y: str) -> Pick:
+    """Return what takes a column, where infinity stands for a NaN that was recorded: there a line has a gap.
+
+    An empty cell says that there was nothing to measure since the row before; a line goes on to the next one.
+    """
+
+    def pick(run: Result) -> pd.Series[float]:
+        values = run.metrics[y]
+        lacking = values.isna()
+        if not lacking.any():
+            return values
+        written = np.array([bool(row[y]) for row in run.cells])
+        return values.mask(lacking & written, math.inf)
+
+    return pick
 
 
 def note_steps(runs: Iterable[Result]) -> str:
@@ -67,7 +84,7 @@ def by_iteration(runs: Sequence[Result], pick: Pick) -> pd.DataFrame:
     """
     picked = []
     for run in runs:
-        values = pick(run.metrics).set_axis(run.metrics["iteration"])
+        values = pick(run).set_axis(run.metrics["iteration"])
         if len(runs) > 1 and run.has_diverged:
             values = values[values.index < values.index[-1]]
         # a run that ends by the clock may have a last row without a further iteration
@@ -78,7 +95,7 @@ def by_iteration(runs: Sequence[Result], pick: Pick) -> pd.DataFrame:
 
 def median_x(runs: Sequence[Result], x: str) -> pd.Series[float]:
     """Return the median of x in the rows of `by_iteration`, of runs that are in all of them, so that it never falls."""
-    return by_iteration(_lasting(runs), lambda metrics: x_of(metrics, x)).median(axis=1)
+    return by_iteration(_lasting(runs), lambda run: x_of(run.metrics, x)).median(axis=1)
 
 
 def _lasting(runs: Sequence[Result]) -> Sequence[Result]:
@@ -107,7 +124,7 @@ def steps(runs: Sequence[Result], x: str, pick: Pick) -> tuple[pd.Series[float],
     """
     columns, stops, ends = [], [], []
     for run in runs:
-        at, values = x_of(run.metrics, x).to_numpy(float), pick(run.metrics)
+        at, values = x_of(run.metrics, x).to_numpy(float), pick(run)
         known = np.flatnonzero(values.notna())
         last = int(known[-1]) if len(known) else 0
         diverged = len(runs) > 1 and run.has_diverged

@@ -46,10 +46,10 @@ class Drawing:
     """The result of drawing a figure: its caption, its tables, and whether it has published points.
 
     `question`, `answer`: the title that it has by default, and the line below that. `order`: the labels of lines in
-    the order of the legend, such as the best first. `merged`: what the legend calls a line with which others
-    coincide, by label. `heading`: the legend's title, by default what all lines have in common; `first`: which lines
-    are first in the legend. `named`: whether the lines are named where they end, so that no legend is needed.
-    `better`: which way is better, "" if none is, or nobody knows.
+    the order of the legend, such as the best first; `apart`: those of lines that are not compared. `merged`: what the
+    legend calls a line with which others coincide, by label. `heading`: the legend's title, by default what all lines
+    have in common; `first`: which lines are first in the legend. `named`: whether the lines are named where they end,
+    so that no legend is needed. `better`: which way is better, "" if none is, or nobody knows.
     """
 
     caption: str
@@ -58,6 +58,7 @@ class Drawing:
     question: str = ""
     answer: str = ""
     order: Sequence[str] = ()
+    apart: Collection[str] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     heading: str = ""
     first: str = BEST_FIRST

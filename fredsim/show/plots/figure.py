@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -247,14 +247,16 @@ def balanced(text: str, letters: int) -> list[str]:
     return lines
 
 
-def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing, panels: int) -> Words:
+def _words(subject: Subject, names: dict[str, str], drawing: Drawing, panels: int) -> Words:
     """Return the legend's words; the lines of a sweep are in its order, others in that of the results."""
     title = drawing.heading or subject.title
     if subject.values or drawing.heading or len(drawing.order) < 2:
         return Words(title, names)
     first = drawing.first if drawing.answer else ""
-    if first and panels > 1:
-        first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
+    if first:
+        if panels > 1:
+            first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
+        names = names | {label: f"{names.get(label, label)} (not compared)" for label in drawing.apart}
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 

@@ -12,10 +12,11 @@ from fredsim.show.plots.drawing import x_of
 from fredsim.show.plots.numbers import median
 
 __all__ = [
-    "cost", "counted", "final_middle", "final_values", "finals", "first_x", "goal_of", "note_costs", "note_diverged",
-    "ranking_value", "tabulated", "why_none", "worst",
+    "cost", "counted", "final_middle", "final_values", "finals", "first_x", "goal_of", "last_rows", "note_costs",
+    "note_diverged", "ranking_value", "tabulated", "why_none", "worst",
 ]  # fmt: skip
 
+LAST_ROWS, LAST_SHARE = 5, 3  # at so many rows a line of one run has to be ahead, but of few rows at a third of them
 #: How medians count runs that diverged, by the worst value there can be.
 NOTES = {
     math.inf: "Medians count a run that diverged as infinite.",
@@ -85,6 +86,13 @@ def final_middle(runs: Sequence[Result], y: str) -> float | None:
     found = finals(runs, y)
     middle = median(found) if found else math.nan
     return middle if math.isfinite(middle) else None
+
+
+def last_rows(runs: Sequence[Result], y: str) -> list[float]:
+    """Return the last values of y, by which a line of one run is compared, if that did not diverge; of others none."""
+    (run, *more) = runs
+    values = [] if more or run.has_diverged else run.metrics[y].dropna().tolist()
+    return values[-max(1, min(LAST_ROWS, len(values) // LAST_SHARE)) :]
 
 
 def goal_of(runs: Iterable[Result], y: str) -> float | None:

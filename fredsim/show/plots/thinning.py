@@ -18,7 +18,7 @@ def outlined(columns: Sequence[NDArray[np.float64]], parts: int) -> NDArray[np.i
 
     The rows are divided into `parts`; those at the beginning into more, of lengths in a geometric sequence, as the axis
     may be logarithmic. Of each part there is the first row, and those with the smallest and the largest value of each
-    column; and of each column the first and the last value. NaN is no value.
+    column, and the first NaN after a value, where a line has a gap; and of each column the first and the last value.
     """
     count = len(columns[0])
     if count <= FEW * parts:
@@ -32,6 +32,7 @@ def outlined(columns: Sequence[NDArray[np.float64]], parts: int) -> NDArray[np.i
             rows = np.flatnonzero(column == extreme.reduceat(column, begins)[part])
             kept.append(rows[np.unique(part[rows], return_index=True)[1]])
         known = np.flatnonzero(~np.isnan(column))
-        kept += [known[:1], known[-1:]]
+        gaps = np.flatnonzero(np.isnan(column[1:]) & ~np.isnan(column[:-1])) + 1
+        kept += [known[:1], known[-1:], gaps[np.unique(part[gaps], return_index=True)[1]]]
     found: NDArray[np.int64] = np.unique(np.concatenate(kept))
     return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,13 @@ from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
 from fredsim.show.plots import published
-from fredsim.show.plots.combined import by_iteration, by_steps, median_x, middles, steps
+from fredsim.show.plots.combined import by_iteration, by_steps, column_of, median_x, middles, steps
 from fredsim.show.plots.drawing import available_y, in_nats, x_of
+from fredsim.show.plots.finals import goal_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.probe import B_STALENESS, PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
-from fredsim.show.plots.numbers import drawable
+from fredsim.show.plots.numbers import drawable, given
 from fredsim.show.plots.thinning import outlined
 from fredsim.show.report.compression import thinned
 
@@ -66,8 +66,10 @@ def curves(panels: Sequence[Panel]) -> list[Figure]:
     """Return one figure per panel: every y against every x, with medians, bands and published points of each line."""
     runs = [run for panel in panels for run in panel.runs]
     axes, ys, nats = axes_of(runs), available_y(runs), in_nats(runs)
+    goals = [_goal_line(runs, axes, y, goal) for y in ys if (goal := goal_of(runs, y)) is not None]
     figures = [
-        _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes, ys)]) for panel in panels
+        _figure(panel.title, [*goals, *(trace for line in panel.lines for trace in _curve(line, axes, ys))])
+        for panel in panels
     ]
     for figure in figures:  # the same scales in all panels
         figure |= {
@@ -179,10 +181,10 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
     stepped = [x for x in axes if by_steps(line.runs, x)]
     at = {x: median_x(line.runs, x) for x in axes if x not in stepped}
     if at:
-        yield from _runs(line, at, {y: by_iteration(line.runs, itemgetter(y)) for y in ys})
+        yield from _runs(line, at, {y: by_iteration(line.runs, column_of(y)) for y in ys})
     for x in stepped:  # these have other rows for each y
         for y in ys:
-            grid, values = steps(line.runs, x, itemgetter(y))
+            grid, values = steps(line.runs, x, column_of(y))
             yield from _runs(line, {x: grid}, {y: values})
     for run in line.runs:
         if run.has_diverged:
@@ -199,6 +201,14 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
                 places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
                 name = _named(line, source)
                 yield name | {"mode": "markers", "marker": circle} | places
+
+
+def _goal_line(runs: Sequence[Result], axes: Sequence[str], y: str, goal: float) -> dict[str, Any]:
+    """Return the trace of the value at which all runs stop, from the first x to the last."""
+    ends: dict[str, Any] = {"x": {x: [0.0, max(float(x_of(run.metrics, x).iloc[-1]) for run in runs)] for x in axes}}
+    meta = {"is": "all", "label": f"goal {given(goal)}"}
+    trace = {"meta": meta, "mode": "lines", "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip"}
+    return trace | ends | {"y": {y: [goal, goal]}}
 
 
 def _worst_of(run: Result, y: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 from fredsim.config.figures.quantities import quantity
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
-from fredsim.show.plots.finals import first_x, goal_of, ranking_value, why_none
+from fredsim.show.plots.finals import first_x, goal_of, last_rows, ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import default_x
 from fredsim.show.plots.numbers import given, median
@@ -74,11 +74,16 @@ class Contest:
 
     @property
     def winners(self) -> list[Standing]:
-        """The lines of the best median, which are several in a tie; none without a median, or without a second line."""
+        """The lines of the best median, and those that cross the first; none without a median, or a second line."""
         first = self.compared[0]
         if len(self.compared) < 2 or math.isinf(first.middle):
             return []
-        return [one for one in self.compared if one.middle == first.middle]
+        return [one for one in self.compared if one.middle == first.middle or self.crosses(one)]
+
+    def crosses(self, one: Standing) -> bool:
+        """Return whether a line crosses that of the best median in its last rows."""
+        first = self.compared[0]
+        return self.field.cross(first.line.label, one.line.label, largest=first.largest)
 
 
 def _contests(panels: Sequence[Panel]) -> tuple[Measure, list[Contest]]:
@@ -91,7 +96,8 @@ def _contests(panels: Sequence[Panel]) -> tuple[Measure, list[Contest]]:
         for line in panel.lines:
             alike.setdefault(frozenset(_measured_on(run, measure.column) for run in line.runs), []).append(line)
         for lines in alike.values():
-            field = field_of({line.label: line.runs for line in lines}, x)
+            last = {} if measure.is_goal else {line.label: last_rows(line.runs, measure.column) for line in lines}
+            field = field_of({line.label: line.runs for line in lines}, x, last)
             standings = []
             for line in lines:
                 name = ", ".join(filter(None, (line.label, panel.title)))
@@ -190,6 +196,9 @@ def _of_one(measure: Measure, contest: Contest) -> str:
         names = " and ".join(one.name for one in (first, *equal)[:3])
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
         text = f"A tie: {names}{more} have the same {measure.noun}, {_spread(first, measure)}, {rank}."
+        if any(map(contest.crosses, equal)):
+            text = f"None is ahead: {names}{more} cross in their last rows, and have one run each. "
+            text += f"The {measure.noun} of {first.name} is {shown(first.middle)}, {rank}."
     else:
         second = contest.compared[1]
         lost = f"of which half or more {_lost(second, measure)}"
@@ -250,12 +259,13 @@ def winner_table(panels: Sequence[Panel]) -> tuple[Table, list[int]]:
     for contest in contests:
         most = MOST_ROWS if len(contests) == 1 else min(MOST_ROWS, max(2, len(contest.winners)))
         for place, one in enumerate(contest.compared[:most], start=1):
-            won += [len(rows)] if place <= len(contest.winners) else []
-            tied = 1 if place <= len(contest.winners) else place
+            won += [len(rows)] if one in contest.winners else []
+            tied = 1 if one in contest.winners else place
             rows.append({"": tied if len(contest.compared) > 1 else None} | _row(one, measure))
             if place > 1:
                 ahead, pairs = _ahead(contest.compared[0], one)
-                rows[-1]["winner ahead"] = "equal" if ahead == pairs / 2 == 0.5 else f"{ahead:g} of {pairs}"
+                told = "equal" if ahead == pairs / 2 == 0.5 else f"{ahead:g} of {pairs}"
+                rows[-1]["winner ahead"] = "they cross" if contest.crosses(one) else told
         rows += [{"": REFERENCE} | _row(one, measure) for one in contest.references[:1]]
     for name, without in (("", None), ("diverged", 0)):
         if all(row[name] == without for row in rows):

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from fredsim.config.figures.options import SHARES
+from fredsim.runs.folder.result import Result
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.combined import combined
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y
@@ -106,9 +107,9 @@ def shares_of(line: Line, copies: str) -> pd.DataFrame:
     There is none where no copy was possible yet.
     """
 
-    def share(metrics: pd.DataFrame) -> pd.Series[float]:
-        potential = metrics[f"potential_{copies}"]
-        return metrics[copies] / potential.where(potential > 0)
+    def share(run: Result) -> pd.Series[float]:
+        potential = run.metrics[f"potential_{copies}"]
+        return run.metrics[copies] / potential.where(potential > 0)
 
     return combined(counted(line.runs), "iterations", share)[1]
 

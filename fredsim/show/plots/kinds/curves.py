@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
-from fredsim.show.plots.combined import by_steps, combined, middles, note_steps
+from fredsim.show.plots.combined import by_steps, column_of, combined, middles, note_steps
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -77,6 +76,10 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         plain_numbers(axes, "x")
         if options.end is None:
             axes.set_xlim(right=(end or 1) / unit)
+    goal = goal_of(runs, y)
+    if goal is not None:
+        for axes in grid:
+            axes.axhline(goal, color="0.35", linestyle=":", linewidth=1.0, zorder=1)
     scale = style_y(grid, options, stop)
     tell_apart(grid, drawn)
     for axes in grid if options.end is None else ():
@@ -87,7 +90,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         caption.append(
             f"Bands are cut at {number(band_top)}; the largest value is {number(_largest(seen, bands=True))}."
         )
-    goal = goal_of(runs, y)
+    caption += [] if math.isfinite(_largest(shapes)) else ["No line has a value that can be drawn."]
+    caption += [] if goal is None else [f"Dotted: the goal, {number(goal)}."]
     asked = options if options.reach or goal is None else replace(options, reach=(goal,))
     tables = [Table([final_row(panel, line, y, asked) for panel in panels for line in panel.lines])]
     if sources:
@@ -117,6 +121,8 @@ def _caption(
         parts += note_diverged(several, y)
         stepped = [run for runs in several if by_steps(runs, x) for run in runs]
         parts += [note_steps(stepped)] if stepped else []
+    elif any(len(panel.lines) > 1 for panel in panels):
+        parts.append("Lines: one run each.")
     return parts
 
 
@@ -136,7 +142,7 @@ def default_x(runs: Sequence[Result]) -> str:
 
 
 def _shape(line: Line, x: str, y: str, unit: float, quartiles: bool) -> Shape:
-    at, values = combined(line.runs, x, itemgetter(y))
+    at, values = combined(line.runs, x, column_of(y))
     middle = middles(line.runs, y, values)
     band = None
     if len(line.runs) > 1:
@@ -183,6 +189,10 @@ def _draw(axes: Axes, line: Line, shape: Shape, top: float, edge: float | None) 
     count = int(gone[0]) + 1 if len(gone) else len(shape.middle)
     at, middle = shape.at[:count], np.minimum(shape.middle[:count], top)
     (found,) = axes.plot(at, middle, color=line.colour, linestyle=line.dash, label=line.label)
+    known = np.pad(np.isfinite(middle), 1)
+    alone = known[1:-1] & ~known[:-2] & ~known[2:]  # a line would not show them
+    if alone.any():
+        axes.plot(at[alone], middle[alone], ".", color=line.colour)
     if edge is not None and shape.band is not None:
         low, high = (np.minimum(side[:count], edge) for side in shape.band)
         axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
@@ -236,6 +246,6 @@ def _published_rows(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[s
             runs = [run for run in found.runs if run.has_diverged or x_of(run.metrics, x).iloc[-1] >= place]
             here = math.nan
             if not all(run.has_diverged for run in runs):
-                at, values = combined(runs, x, itemgetter(y))
+                at, values = combined(runs, x, column_of(y))
                 here = float([math.nan, *middles(runs, y, values)[at <= place]][-1])
             yield published.row(panel, line.label, (x, place), value, here if math.isfinite(here) else None)

@@ -261,6 +261,8 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
         groups = [point.runs for point in points]
         parts += note_diverged(groups, options.y)
         parts += note_costs(groups, name.capitalize()) if options.axis is None else []
+    elif len(points) > 1:
+        parts.append("Points: one run each.")
     if any(point.x is None for point in points):
         parts.append("Dotted: runs that have no such value.")
     runs = [run for point in points for run in point.runs]

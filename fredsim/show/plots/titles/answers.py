@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from fredsim.show.plots.numbers import number, worth
-from fredsim.show.plots.titles.fair import Field
+from fredsim.show.plots.titles.fair import Field, nowhere_compared
 
 __all__ = ["MOST_WINS", "UNBROKEN", "equals", "leaders", "most_wins", "own_parts", "ranked", "shortened"]
 
@@ -25,28 +25,38 @@ LONGEST = 80  # … and of the names of lines that are about equal
 Values = Sequence[Mapping[str, float]]
 
 
-def ranked(values: Values, *, largest: bool = False, fields: Sequence[Field] | None = None) -> list[str]:
+def ranked(values: Values, *, largest: bool = False, fields: Sequence[Field] = (), by_wins: bool = True) -> list[str]:
     """Return the labels, the best first: by their mean rank in the panels, those without a result last.
 
-    `largest`: more is better. `fields`: in several panels those come first that are ahead in the most, as `leaders`
-    counts them, and the mean rank decides between equal ones.
+    `largest`: more is better. `fields`: those that are nowhere compared come after all others; in several panels,
+    `by_wins`, those come first that are ahead in the most, as `leaders` counts them, and the mean rank decides between
+    equal ones.
     """
+    wins = _wins(values, fields, largest=largest) if by_wins and fields and len(values) > 1 else Counter[str]()
+    apart = nowhere_compared(fields)
     if largest:
         values = [{label: -value for label, value in found.items()} for found in values]
-    wins = _wins(values, fields) if fields is not None and len(values) > 1 else Counter[str]()
     ranks: dict[str, list[int]] = {}
     for found in values:
         order = sorted(found, key=lambda label: worth(found[label]))
         for label in found:
             better = sum(1 for other in order if found[other] < found[label])
             ranks.setdefault(label, []).append(better if math.isfinite(found[label]) else len(order))
-    return sorted(ranks, key=lambda label: (-wins[label], sum(ranks[label]) / len(ranks[label])))
+    return sorted(ranks, key=lambda label: (label in apart, -wins[label], sum(ranks[label]) / len(ranks[label])))
 
 
-def _wins(values: Values, fields: Sequence[Field]) -> Counter[str]:
-    """Return in how many panels each line is ahead, of which less is better."""
+def _wins(values: Values, fields: Sequence[Field], *, largest: bool) -> Counter[str]:
+    """Return in how many panels each line is ahead."""
     compared = _compared(*_that_count(values, fields))
-    return Counter(label for found in compared for label, value in found.items() if value == min(found.values()))
+    return Counter(label for found, field in compared for label in _ahead(found, field, largest=largest))
+
+
+def _ahead(found: Mapping[str, float], field: Field, *, largest: bool) -> list[str]:
+    """Return the lines with the best value, and those that cross the first of them in their last rows."""
+    if not found:
+        return []
+    first = (max if largest else min)(found, key=lambda label: found[label])
+    return [label for label in found if found[label] == found[first] or field.cross(first, label, largest=largest)]
 
 
 def _that_count(values: Values, fields: Sequence[Field]) -> tuple[Values, Sequence[Field]]:
@@ -57,13 +67,13 @@ def _that_count(values: Values, fields: Sequence[Field]) -> tuple[Values, Sequen
     return values, fields
 
 
-def _compared(values: Values, fields: Sequence[Field]) -> list[dict[str, float]]:
-    """Return, of each panel in which lines are compared, the values of these that are finite."""
-    of_fields = [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
+def _compared(values: Values, fields: Sequence[Field]) -> list[tuple[dict[str, float], Field]]:
+    """Return, of each panel in which lines are compared, the values of these that are finite, and its field."""
+    fields = fields or [Field([*found], {}) for found in values]
     return [
-        {label: value for label, value in found.items() if math.isfinite(value)}
-        for found in of_fields
-        if len(found) > 1
+        ({label: found[label] for label in found if label in field.compared and math.isfinite(found[label])}, field)
+        for found, field in zip(values, fields, strict=True)
+        if sum(label in field.compared for label in found) > 1
     ]
 
 
@@ -79,19 +89,19 @@ def leaders(
 ) -> str:
     """Return who is ahead: in one panel the best and the next with their values, in several how many each is best in.
 
-    Lines of about the same value are said to be about equal. If only one of several panels has values to compare, that
-    is said. `names`: what a line is called, by label, of which the answer has what not all have; `panels`: what panels
-    are called; `largest`: more is better; `fields`: for each panel which lines are compared, by default all; the best
-    reference is named, too. `start`: the answer's first words in place of `Ahead`, with what the compared share.
-    Of several panels those of one client do not count if others have more.
+    Lines of about the same value are said to be about equal, and those of one run that cross the best to do so. If only
+    one of several panels has values to compare, that is said. `names`: what a line is called, by label, of which the
+    answer has what not all have; `panels`: what panels are called; `largest`: more is better; `fields`: for each panel
+    which lines are compared, by default all; the best reference is named, too. `start`: the answer's first words in
+    place of `Ahead`, with what the compared share. Of several panels those of one client do not count if others have
+    more.
     """
-    top = max if largest else min
     alone, given = "", len(values)
     values, fields = _that_count(values, fields)
     if len(values) < given:
         panels, alone = f"{panels} with λ > 1", f"λ = {fields[0].clients}" if fields[0].clients else ""
     compared = _compared(values, fields)
-    finite = [found for found in compared if found]
+    finite = [(found, field) for found, field in compared if found]
     if not finite:
         return ""
     of = fields[0].of if len(finite) == 1 and fields else ""  # is said before the lines of one panel
@@ -99,7 +109,7 @@ def leaders(
     called = own_parts({label: ", ".join(part for part in name.split(", ") if part != of) or name
                         for label, name in whole.items()})  # fmt: skip
     if len(finite) == 1:
-        first, _, rest = _of_one_panel(finite[0], called, unit, largest=largest).partition(":")
+        first, _, rest = _of_one_panel(*finite[0], called, unit, largest=largest).partition(":")
         if len(values) > 1:
             return f"{start or first} in 1 of {len(values)} {panels}:{rest}"
         if not fields:
@@ -107,7 +117,7 @@ def leaders(
         shared = alone or ("" if start else of)
         shared = f" at {shared}" if shared else ""
         return f"{start or first}{shared}:{rest}{_reference(values[0], fields[0], names, unit, largest=largest)}"
-    wins = [[label for label, value in found.items() if value == top(found.values())] for found in finite]
+    wins = [_ahead(found, field, largest=largest) for found, field in finite]
     return f"{start or 'Ahead'}: {most_wins(wins, called, len(compared), panels)}{_references(values, fields, names)}"
 
 
@@ -145,10 +155,6 @@ def _closed(name: str) -> str:
     return f"{first} ({rest})" if comma else name
 
 
-def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:
-    return {label: value for label, value in found.items() if label in field.compared}
-
-
 def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str], unit: str, *, largest: bool) -> str:
     """Return the best of the references with its value, as the end of an answer."""
     known = [label for label in field.references if math.isfinite(found.get(label, math.nan))]
@@ -165,13 +171,12 @@ def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str
 
 def _references(values: Values, fields: Sequence[Field], names: Mapping[str, str]) -> str:
     """Return which lines are references wherever they have a value, and why, as the end of an answer."""
-    pairs = [*zip(values, fields, strict=True)] if fields else []
-    compared = {label for _, field in pairs for label in field.compared}
+    apart = nowhere_compared(fields)
     found = {
         label: why
-        for known, field in pairs
+        for known, field in zip(values, fields or [Field([], {})] * len(values), strict=True)
         for label, why in field.references.items()
-        if math.isfinite(known.get(label, math.nan)) and label not in compared
+        if math.isfinite(known.get(label, math.nan)) and label in apart
     }
     if len(reasons := {*found.values()}) != 1:
         return ""
@@ -219,9 +224,16 @@ def _two_lines(text: str, room: int) -> list[str]:
     return [line.replace(UNBROKEN, " ") for line in lines]
 
 
-def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: str, *, largest: bool) -> str:
+def _of_one_panel(
+    values: Mapping[str, float], field: Field, called: Mapping[str, str], unit: str, *, largest: bool
+) -> str:
     order = sorted(values, key=lambda label: values[label], reverse=largest)
     best = values[order[0]]
+    tangled = sorted(_ahead(values, field, largest=largest), key=order.index)
+    if values[tangled[-1]] != best:
+        some = equals([called[label] for label in tangled], len(order))
+        span = f"{number(best)} to {number(values[tangled[-1]])}{unit}"
+        return f"None ahead: {some} cross in their last {len(field.last[order[0]])} rows ({span})"
     near = [label for label in order if abs(values[label] - best) <= ABOUT_EQUAL * abs(best)]
     if len(near) > 1:
         some = equals([called[label] for label in near], len(order))

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from fredsim.config.figures.quantities import of_which_less_is_better, quantity
 from fredsim.runs.folder.result import Result
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, x_of
-from fredsim.show.plots.finals import final_middle, final_values, first_x, goal_of, why_none
+from fredsim.show.plots.finals import final_middle, final_values, first_x, goal_of, last_rows, why_none
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.answers import leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
-from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.fair import Field, field_of, nowhere_compared
 from fredsim.show.plots.titles.questions import direction, known_best, of_one, single, which, which_is_first
 from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
 from fredsim.show.plots.words import spoken
@@ -68,7 +68,7 @@ def titled(
     lines = [{line.label: line.runs for line in panel.lines} for panel in panels]  # those that coincide are in a tie
     ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
     finals = [{one: math.nan if middle is None else middle for one, middle in some.items()} for some in ends]
-    fields = [field_of(some, x) for some in lines]
+    fields = [field_of(some, x, {one: last_rows(runs, y) for one, runs in some.items()}) for some in lines]
     known, largest = known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest
@@ -84,12 +84,13 @@ def titled(
     elif directed:
         answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
-    order = _drawn(ranked(finals, largest=largest, fields=None if cheap else fields), same)
+    order = _drawn(ranked(finals, largest=largest, fields=fields, by_wins=not cheap), same)
     merged = merged_names(same, subject.entries)
     if len(lines) == 1 and len(order) > MANY and answer and _overlap(lines[0], fields[0], order, y):
         note = "The best two that are compared end in ranges that overlap."
         drawing = replace(drawing, caption=f"{drawing.caption} {note}")
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
+    apart = nowhere_compared(fields)
+    return replace(drawing, question=question, answer=answer, order=order, apart=apart, merged=merged, better=better)
 
 
 def _titled_to_goal(
@@ -111,7 +112,7 @@ def _titled_to_goal(
         answer = leaders(scaled, subject.full, f" {name or x}", fields=fields)
     return replace(
         drawing, question=question, answer=answer, order=_drawn(ranked(times, fields=fields), same),
-        merged=merged_names(same, subject.entries),
+        apart=nowhere_compared(fields), merged=merged_names(same, subject.entries),
         better="← less is better" if x == "bytes" else "← sooner is better",
     )  # fmt: skip
 
@@ -162,7 +163,10 @@ def _of_counts(
     adjective = "highest" if largest else (of_which_less_is_better(y) or ("", "lowest"))[1]
     question = f"Which {noun_of_panels(panels)} keeps the {adjective} {quantity(y)} as the number of clients λ grows?"
     last = {panel.title: found[most] for panel, found in zip(panels, values, strict=True) if most in found}
-    start, colon, rest = leaders([last], {title: spoken(title) for title in last}, largest=largest).partition(":")
+    of_most = [(panel.title, line.runs) for panel in panels for line in panel.lines if counts[line.label] == most]
+    rows = {title: last_rows(runs, y) for title, runs in of_most}
+    called, fields = {title: spoken(title) for title in last}, [Field([*last], {}, last=rows)]
+    start, colon, rest = leaders([last], called, largest=largest, fields=fields).partition(":")
     return question, f"{start} at λ = {most}{colon}{rest}" if colon else ""
 
 
@@ -174,7 +178,8 @@ def _when(panels: Sequence[Panel], x: str) -> str:
         return "at the end"
     (end,) = ends
     unit, name = axis_unit(x, end)
-    return f"after {number(end / unit)} {name or x}"
+    count = number(end / unit)
+    return f"after {count} {name or (x[:-1] if count == '1' and x != 'bytes' else x)}"
 
 
 def _overlap(lines: Mapping[str, Sequence[Result]], field: Field, order: Sequence[str], y: str) -> bool:

@@ -11,13 +11,13 @@ from fredsim.config.figures.options import SHARES
 from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit
-from fredsim.show.plots.finals import final_middle, final_values, goal_of
+from fredsim.show.plots.finals import final_middle, final_values, goal_of, last_rows
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.answers import leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
-from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.fair import Field, field_of, nowhere_compared
 from fredsim.show.plots.titles.questions import UNNAMED, direction, known_best, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
@@ -90,9 +90,11 @@ def titled(
     of = "" if label in UNNAMED else f" of {spoken(label)}"
     words = any(isinstance(point.x, str) for found in points for some in found.values() for point in some)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
-    fields = [field_of(found, options.x) for found in runs]
+    last = [{one: last_rows(point.runs, y) for one, point in found.items()} for found in best]
+    fields = [field_of(found, options.x, rows) for found, rows in zip(runs, last, strict=True)]
     answer = leaders(finals, _placed(best, subject.full, options), largest=largest, fields=fields)
-    order = [one for one in ranked(finals, largest=largest, fields=fields if options.axis else None) if one in same]
+    by_wins = options.axis is not None
+    order = [one for one in ranked(finals, largest=largest, fields=fields, by_wins=by_wins) if one in same]
     if options.axis is None:
         drawing = replace(drawing, first=f"{adjective} first")  # the answer also counts what it costs
         cost = options.x or "bytes"
@@ -116,14 +118,17 @@ def titled(
         answer = f"{start} at {name_of(options.axis)} = {number(furthest)}{colon}{rest}" if colon else ""
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
+    apart = nowhere_compared(fields)
+    return replace(drawing, question=question, answer=answer, order=order, apart=apart, merged=merged, better=better)
 
 
 def cases_of(points: Sequence[Mapping[str, Sequence[Point]]]) -> tuple[list[dict[str, float]], list[Field]]:
     """Return the values of the words of the x axis in each case, a line of a panel, and which words are compared."""
     cases = [{str(point.x): point for point in some} for found in points for some in found.values()]
     values = [{word: point.middle for word, point in found.items()} for found in cases]
-    return values, [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
+    last = [{word: last_rows(point.runs, point.y) for word, point in found.items()} for found in cases]
+    runs = [{word: point.runs for word, point in found.items()} for found in cases]
+    return values, [field_of(found, None, rows) for found, rows in zip(runs, last, strict=True)]
 
 
 def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options, *, largest: bool) -> str:

@@ -8,37 +8,56 @@ asynchronous runs such lines are references: that they are ahead says nothing ab
   seconds they are compared.
 - A rule that would leave a single line to compare is not applied.
 - Panels of one client count only if no other panel has more: who is ahead there copes with no staleness.
+
+A line of one run is ahead of another one only if it was behind it at none of the last rows of both.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fredsim.config.registry import KNOWN
 from fredsim.runs.folder.result import Result
 from fredsim.show.plots.numbers import given
 
-__all__ = ["Field", "field_of", "is_fresh"]
+__all__ = ["Field", "field_of", "is_fresh", "nowhere_compared"]
 
 
 @dataclass(frozen=True)
 class Field:
     """The labels of lines that are compared, those of references with what they have, and what the compared share.
 
-    `clients`: how many clients the compared have, None if they differ.
+    `clients`: how many clients the compared have, None if they differ. `last`: the last values of lines of one run.
     """
 
     compared: Sequence[str]
     references: Mapping[str, str]
     of: str = ""
     clients: int | None = None
+    last: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def cross(self, first: str, other: str, *, largest: bool = False) -> bool:
+        """Return whether `first` was behind at one of the last rows, counted from the end, of two lines of one run."""
+        rows = zip(reversed(self.last.get(first, ())), reversed(self.last.get(other, ())), strict=False)
+        return any(b > a if largest else b < a for a, b in rows)
 
 
-def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
-    """Return which of these lines, each with its runs, are compared against `x`, an axis of a figure."""
+def nowhere_compared(fields: Sequence[Field]) -> set[str]:
+    """Return the labels of references that no panel compares."""
+    compared = {label for field in fields for label in field.compared}
+    return {label for field in fields for label in field.references} - compared
+
+
+def field_of(
+    lines: Mapping[str, Sequence[Result]], x: str | None, last: Mapping[str, Sequence[float]] | None = None
+) -> Field:
+    """Return which of these lines, each with its runs, are compared against `x`, an axis of a figure.
+
+    `last`: the last values of lines of one run, if it is final values that are compared.
+    """
     counts = {label: _count(runs) for label, runs in lines.items()}
     compared, references, of = [*lines], dict[str, str](), ""
     if None not in counts.values() and len(set(counts.values())) > 1:
@@ -55,7 +74,7 @@ def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
             compared = stale
             references |= dict.fromkeys(fresh, "no staleness")
     clients = {counts[label] for label in compared}
-    return Field(compared, references, of, clients.pop() if len(clients) == 1 else None)
+    return Field(compared, references, of, clients.pop() if len(clients) == 1 else None, last or {})
 
 
 def is_fresh(config: Mapping[str, Any]) -> bool:

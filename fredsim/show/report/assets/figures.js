@@ -55,7 +55,7 @@ function tracesOf(id, x, y, ranges) {
     const stroke = strokes.size > 1 ? colour("--ink") : [...strokes][0];
     const values = column(trace.y, y);
     const shown = { ...trace, x: column(trace.x, x), y: trace.meta.is === "mark" ? values : smoothed(values, weight) };
-    shown.line = { ...trace.line, color: stroke, dash: trace.meta.is === "line" ? dashOf(trace.legendgroup) : "solid" };
+    shown.line = { ...trace.line, color: stroke, dash: trace.meta.is === "line" ? dashOf(trace.legendgroup) : trace.line?.dash ?? "solid" };
     if (curves && trace.meta.is === "line" && labels.some((label) => hasWon(label, panel))) shown.line.width = 3;
     if (trace.marker) shown.marker = { ...trace.marker, color: stroke };
     if (trace.fill) shown.fillcolor = faint(stroke, isDark() ? 0.25 : 0.18);
@@ -108,7 +108,7 @@ function selectedRuns(panel, x, y, weight) {
     const line = { width: 1, color: colourOf(run.line), dash: "solid" };
     const meta = { is: "run", label: `run: ${data.table.rows[row][0]}` };
     const values = column(run.y, y);
-    return { meta, line, mode: "lines", hoverinfo: "none", connectgaps: true, x: column(run.x, x), y: smoothed(values, weight) };
+    return { meta, line, mode: "lines", hoverinfo: "none", x: column(run.x, x), y: smoothed(values, weight) };
   });
 }
 
