@@ -18,7 +18,7 @@ from fredsim.kernels.arrays.operations import ONE_THREAD_FLOATS, NumbaOperations
 from fredsim.kernels.arrays.reductions import BLOCK, mean64
 from fredsim.kernels.mlp import pending
 from fredsim.kernels.mlp.engine import NumbaEngine
-from fredsim.kernels.mlp.sparse_rows import is_coded, pack_split
+from fredsim.kernels.mlp.sparse_rows import is_coded, pack_split, rows_in_cache
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
@@ -64,7 +64,8 @@ def test_gradients_and_evaluation(
         assert is_coded(data.train) == small
         assert is_coded(data.test) == small
         assert is_coded(data.validation) == small
-    oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, mu, threads)
+    with patch(f"{rows_of}.L1_BYTES", 1 if mu % 3 else 2**15):  # of which few rows, or all
+        oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, mu, threads)
     try:
         expected, expected_losses = oracle.gradients(params, rows)
         found, losses = kernels.gradients(params, rows)
@@ -317,6 +318,15 @@ def test_rows_are_combined_and_nothing_else_is_touched(fresh: bool) -> None:
             team.run(run, run.pack(**given, out=out, fresh=fresh))
             np.testing.assert_array_equal(out[:width], expected)
             assert (out[-(-width // 16) * 16 :] == 7).all(), width
+
+
+def test_rows_that_stay_in_the_cache() -> None:
+    """The first-level cache has 32 KiB: of one sample's nonzero inputs, the rows of 208 floats that fit are 39."""
+    x, labels = np.ones((50, 100), np.float32), np.zeros(50, np.int64)
+    assert rows_in_cache(Split(x, labels), 208) == 39
+    assert rows_in_cache(Split(x, labels), 4096) == 8
+    assert rows_in_cache(Split(np.where(np.arange(100) % 5 == 0, x, 0), labels), 208) == 5 * 39
+    assert rows_in_cache(Split(0 * x, labels), 208) >= 100
 
 
 def test_as_many_values_and_columns_as_can_be_coded() -> None:
