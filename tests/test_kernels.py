@@ -327,6 +327,7 @@ def test_rows_that_stay_in_the_cache() -> None:
     assert rows_in_cache(Split(x, labels), 4096) == 8
     assert rows_in_cache(Split(np.where(np.arange(100) % 5 == 0, x, 0), labels), 208) == 5 * 39
     assert rows_in_cache(Split(0 * x, labels), 208) >= 100
+    assert rows_in_cache(Split(x[:0], labels[:0]), 208) == 39
 
 
 def test_as_many_values_and_columns_as_can_be_coded() -> None:

@@ -89,8 +89,8 @@ def rows_in_cache(split: Split, width: int) -> int:
 
     Then the next sample finds there what it has in common with the one before.
     """
-    nonzero = len(_sparse(split)[1])
-    return max(8, L1_BYTES // (4 * width)) * split.x.size // max(1, nonzero)
+    inputs, nonzero = max(1, split.x.size), max(1, len(_sparse(split)[1]))
+    return max(8, L1_BYTES // (4 * width)) * inputs // nonzero
 
 
 @lru_cache(maxsize=12)
