@@ -28,7 +28,7 @@ from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import End, apart, name_ends
 from fredsim.show.plots.numbers import TickNumbers, given, median, number
 from fredsim.show.plots.titles.answers import leaders, own_parts, ranked
-from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.fair import Field
 from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
 from fredsim.show.report import winner
 
@@ -95,7 +95,7 @@ def test_lines_of_one_run_that_cross_in_their_last_rows(name: str, made: list[Re
     assert [one.name for one in winner.winners(group(runs, None, None))] == ["ASGD", "SASGD"][: 1 + crossing]
     said = {row["line"]: row.get("winner ahead") for row in winner.winner_table(group(runs, None, None))[0].rows}
     assert said["SASGD"] == ("they cross" if crossing else "1 of 1")
-    field = field_of({"a": runs[:1], "b": runs[1:]}, None, {"a": [-v for v in rows[0]], "b": [-v for v in rows[1]]})
+    field = Field(["a", "b"], {}, last={"a": [-v for v in rows[0]], "b": [-v for v in rows[1]]})
     assert field.cross("a", "b", largest=True) == any(b < a for a, b in zip(*rows, strict=True))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fredsim.config.figures.quantities import quantity
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
-from fredsim.show.plots.finals import first_x, goal_of, last_rows, ranking_value, why_none
+from fredsim.show.plots.finals import first_x, goal_of, ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import default_x
 from fredsim.show.plots.numbers import given, median
@@ -96,8 +96,8 @@ def _contests(panels: Sequence[Panel]) -> tuple[Measure, list[Contest]]:
         for line in panel.lines:
             alike.setdefault(frozenset(_measured_on(run, measure.column) for run in line.runs), []).append(line)
         for lines in alike.values():
-            last = {} if measure.is_goal else {line.label: last_rows(line.runs, measure.column) for line in lines}
-            field = field_of({line.label: line.runs for line in lines}, x, last)
+            y = None if measure.is_goal else measure.column
+            field = field_of({line.label: line.runs for line in lines}, x, y)
             standings = []
             for line in lines:
                 name = ", ".join(filter(None, (line.label, panel.title)))
@@ -257,10 +257,11 @@ def winner_table(panels: Sequence[Panel]) -> tuple[Table, list[int]]:
     rows: list[dict[str, Any]] = []
     won: list[int] = []
     for contest in contests:
-        most = MOST_ROWS if len(contests) == 1 else min(MOST_ROWS, max(2, len(contest.winners)))
+        winners = contest.winners
+        most = MOST_ROWS if len(contests) == 1 else min(MOST_ROWS, max(2, len(winners)))
         for place, one in enumerate(contest.compared[:most], start=1):
-            won += [len(rows)] if one in contest.winners else []
-            tied = 1 if one in contest.winners else place
+            won += [len(rows)] if one in winners else []
+            tied = 1 if one in winners else place
             rows.append({"": tied if len(contest.compared) > 1 else None} | _row(one, measure))
             if place > 1:
                 ahead, pairs = _ahead(contest.compared[0], one)

@@ -108,7 +108,7 @@ def _words_in_order(points: Sequence[Mapping[str, Sequence[Point]]], options: Op
     known = of_which_less_is_better(options.y) is not None or largest
     if not known or isinstance(options.where.get(options.axis or ""), list) or set(given) <= {"true", "false"}:
         return given
-    values, fields = cases_of(points)
+    values, fields = cases_of(points, options.y)
     return sorted(given, key=ranked(values, largest=largest, fields=fields).index)
 
 

@@ -20,7 +20,7 @@ from fredsim.errors import ConfigError
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
-from fredsim.show.plots.finals import final_values, finals, first_x, goal_of, last_rows, why_none
+from fredsim.show.plots.finals import final_values, finals, first_x, goal_of, why_none
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.numbers import median, number
@@ -72,9 +72,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     goal = goal_of([run for panel in panels for run in panel.runs], options.y)
     reach = options.reach or (() if goal is None else (goal,))
     cells = _of_times(panels, subject, replace(options, reach=reach)) if reach else _of_ends(panels, subject, options)
-    lines_of = [{line.label: line.runs for line in panel.lines} for panel in panels]
-    last = [{} if reach else {one: last_rows(runs, options.y) for one, runs in some.items()} for some in lines_of]
-    fields = [field_of(some, cells.x, rows) for some, rows in zip(lines_of, last, strict=True)]
+    y = None if reach else options.y
+    fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x, y) for panel in panels]
     best = ranked(cells.numbers, fields=fields)
     lines = _rows_in_order(panels, best, subject, options)
     image = _draw_cells(axes, lines, cells, style)

@@ -68,7 +68,7 @@ def titled(
     lines = [{line.label: line.runs for line in panel.lines} for panel in panels]  # those that coincide are in a tie
     ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
     finals = [{one: math.nan if middle is None else middle for one, middle in some.items()} for some in ends]
-    fields = [field_of(some, x, {one: last_rows(runs, y) for one, runs in some.items()}) for some in lines]
+    fields = [field_of(some, x, y) for some in lines]
     known, largest = known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest

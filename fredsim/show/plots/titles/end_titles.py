@@ -91,7 +91,7 @@ def titled(
     words = any(isinstance(point.x, str) for found in points for some in found.values() for point in some)
     runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in points]
     last = [{one: last_rows(point.runs, y) for one, point in found.items()} for found in best]
-    fields = [field_of(found, options.x, rows) for found, rows in zip(runs, last, strict=True)]
+    fields = [replace(field_of(found, options.x), last=rows) for found, rows in zip(runs, last, strict=True)]
     answer = leaders(finals, _placed(best, subject.full, options), largest=largest, fields=fields)
     by_wins = options.axis is not None
     order = [one for one in ranked(finals, largest=largest, fields=fields, by_wins=by_wins) if one in same]
@@ -122,18 +122,16 @@ def titled(
     return replace(drawing, question=question, answer=answer, order=order, apart=apart, merged=merged, better=better)
 
 
-def cases_of(points: Sequence[Mapping[str, Sequence[Point]]]) -> tuple[list[dict[str, float]], list[Field]]:
+def cases_of(points: Sequence[Mapping[str, Sequence[Point]]], y: str) -> tuple[list[dict[str, float]], list[Field]]:
     """Return the values of the words of the x axis in each case, a line of a panel, and which words are compared."""
     cases = [{str(point.x): point for point in some} for found in points for some in found.values()]
     values = [{word: point.middle for word, point in found.items()} for found in cases]
-    last = [{word: last_rows(point.runs, point.y) for word, point in found.items()} for found in cases]
-    runs = [{word: point.runs for word, point in found.items()} for found in cases]
-    return values, [field_of(found, None, rows) for found, rows in zip(runs, last, strict=True)]
+    return values, [field_of({word: point.runs for word, point in found.items()}, None, y) for found in cases]
 
 
 def _by_word(points: Sequence[Mapping[str, Sequence[Point]]], options: Options, *, largest: bool) -> str:
     """Return which word of the x axis has the best value: each line of each panel is a case."""
-    by_word, fields = cases_of(points)
+    by_word, fields = cases_of(points, options.y)
     every = dict.fromkeys(word for found in by_word for word in found)
     named = {word: spoken(value_name(options.axis or "", word)).replace(", ", ",") for word in every}
     named["None"] = WITHOUT

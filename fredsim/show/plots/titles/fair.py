@@ -21,6 +21,7 @@ from typing import Any
 
 from fredsim.config.registry import KNOWN
 from fredsim.runs.folder.result import Result
+from fredsim.show.plots.finals import last_rows
 from fredsim.show.plots.numbers import given
 
 __all__ = ["Field", "field_of", "is_fresh", "nowhere_compared"]
@@ -51,12 +52,10 @@ def nowhere_compared(fields: Sequence[Field]) -> set[str]:
     return {label for field in fields for label in field.references} - compared
 
 
-def field_of(
-    lines: Mapping[str, Sequence[Result]], x: str | None, last: Mapping[str, Sequence[float]] | None = None
-) -> Field:
+def field_of(lines: Mapping[str, Sequence[Result]], x: str | None, y: str | None = None) -> Field:
     """Return which of these lines, each with its runs, are compared against `x`, an axis of a figure.
 
-    `last`: the last values of lines of one run, if it is final values that are compared.
+    `y`: the column whose final values are compared, if it is these.
     """
     counts = {label: _count(runs) for label, runs in lines.items()}
     compared, references, of = [*lines], dict[str, str](), ""
@@ -74,7 +73,8 @@ def field_of(
             compared = stale
             references |= dict.fromkeys(fresh, "no staleness")
     clients = {counts[label] for label in compared}
-    return Field(compared, references, of, clients.pop() if len(clients) == 1 else None, last or {})
+    last = {} if y is None else {label: last_rows(runs, y) for label, runs in lines.items()}
+    return Field(compared, references, of, clients.pop() if len(clients) == 1 else None, last)
 
 
 def is_fresh(config: Mapping[str, Any]) -> bool:
