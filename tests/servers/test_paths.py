@@ -141,6 +141,24 @@ def test_mnist(batch: int, server: str, simulate: Simulate, mnist_root: str) -> 
             check_same(simulate({**run, "path": path, "threads": threads}, mnist_root), reference)
 
 
+@pytest.mark.parametrize("server", ["asgd", "fasgd"])
+def test_however_few_rows_stay_in_the_cache(
+    server: str, simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of inputs that are mostly not zero: eight rows of weights are multiplied at once, in place of 25."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(1, 256, (60, 100)).astype(np.uint8), np.arange(60) % 10
+    x[:, :3] = 0
+    np.savez(tmp_path / "dense.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])
+    run = {"data": {"name": f"npz:{tmp_path / 'dense.npz'}", "validation": 10}, "server": {"name": server, "lr": 0.01}}
+    monkeypatch.setattr("fredsim.kernels.mlp.sparse_rows.L1_BYTES", 1)
+    expected = simulate(run | {"backend": "numpy"})
+    assert expected.summary["status"] == "finished"
+    for path in ("hand", "fused", "snapshots"):
+        for threads in (1, 3):
+            check_same(simulate(run | {"path": path, "threads": threads}), expected)
+
+
 @pytest.mark.parametrize("path", ["snapshots", *QUICK])
 @pytest.mark.parametrize("name", SMALL)
 def test_how_often_is_evaluated_moves_no_bit(name: str, path: str, simulate: Simulate) -> None:
