@@ -68,6 +68,8 @@ class Engine(Protocol):
     numerics: Numerics
     #: Why it can only form whole gradients; '' if it can also apply a rule while it forms them.
     why_whole: str
+    #: Whether kernels that apply a rule read the parameters as the server has them; if not, they are on `hand` alone.
+    in_place: bool
     #: Whether stretches of events can be processed in one call (`queue_executor`).
     queues: bool
     #: Whether it can keep a client's passes until its push arrives (`hand_executor`).

@@ -46,6 +46,7 @@ class Evaluation:
 
     numerics: Numerics = "portable"
     why_whole = "the engine forms whole gradients"
+    in_place = True
     queues = False
     keeps_passes = True
     two_vectors = False

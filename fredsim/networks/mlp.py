@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
@@ -14,9 +17,10 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.pointwise import Relu
+from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Mlp", "as_mlp"]
+__all__ = ["DenseLayer", "DenseLayers", "Mlp", "as_mlp", "dense_layers"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,44 @@ def as_mlp(graph: Graph) -> Mlp | None:
         return None
     found = Mlp((*graph.sample, *widths))
     return found if found.graph == graph else None
+
+
+class DenseLayer(NamedTuple):
+    """A layer's tensors by their names, and whether its weight is (inputs, outputs); if not, it is PyTorch's."""
+
+    weight: str
+    bias: str
+    by_inputs: bool
+
+
+class DenseLayers(NamedTuple):
+    """A network that computes what an Mlp of these `sizes` does; its tensors may have any names and order."""
+
+    sizes: tuple[int, ...]
+    layers: tuple[DenseLayer, ...]
+    layout: Layout
+
+    def split(self, params: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield each layer's weight (inputs, outputs) and bias (outputs,), views of the flat vector (P,)."""
+        views = self.layout.split(params)
+        for layer in self.layers:
+            weight = views[layer.weight]
+            yield weight if layer.by_inputs else weight.T, views[layer.bias]
+
+
+def dense_layers(graph: Graph) -> DenseLayers | None:
+    """Return the layers of a graph that computes what an Mlp does, None if it is another network."""
+    in_a_row = all(node.inputs == (number,) for number, node in enumerate(graph.nodes))
+    if not in_a_row or any(len(shape) != 1 for shape in graph.shapes[1:]) or graph.frozen:
+        return None
+    nodes = [node for node in graph.nodes if not isinstance(node.operator, Reshape)]  # which moves no number
+    dense = [(node.operator, dict(node.tensors)) for node in nodes if isinstance(node.operator, Linear)]
+    sizes = math.prod(graph.sample), *(operator.outputs for operator, _ in dense)
+    found = [replace(each, layout="in_out") if isinstance(each := node.operator, Linear) else each for node in nodes]
+    if not dense or found != [node.operator for node in Mlp(sizes).graph.nodes] or graph.loss != CrossEntropy():
+        return None
+    layers = [DenseLayer(named["weight"], named["bias"], each.layout == "in_out") for each, named in dense]
+    names = [name for layer in layers for name in (layer.weight, layer.bias)]
+    if sorted(names) != sorted(graph.layout.slices):  # one is used twice, or not at all
+        return None
+    return DenseLayers(sizes, tuple(layers), graph.layout)

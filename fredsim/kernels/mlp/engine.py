@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,14 @@ from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack
 from fredsim.kernels.mlp.sparse_rows import pack_split, rows_in_cache
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
-from fredsim.kernels.ops.engine import OfPlans
-from fredsim.networks.mlp import Mlp
+from fredsim.kernels.ops.engine import NumbaGraphEngine, OfPlans
+from fredsim.networks.graph import Graph
+from fredsim.networks.mlp import DenseLayers, Mlp, dense_layers
 from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["NumbaEngine"]
+__all__ = ["NumbaEngine", "NumbaEngineByRule"]
 
 MOST_ROWS = 112  # of the first layer's weights that are multiplied, and of its gradient that are formed, at once
 
@@ -48,7 +50,7 @@ class NumbaEngine(OfPlans):
             aligned(self.threads, int(layout.activation_offsets[-1])),
             aligned(self.threads, (SAMPLES_AT_ONCE + 1) * layout.sample_floats + MARGIN),
         )
-        self._of = Minibatches(self._team, model.sizes, dataset.train, mu, self._chunk)
+        self._of = Minibatches(self._team, cast(DenseLayers, dense_layers(self._graph)), dataset.train, mu, self._chunk)
         self._allocate(0)
         # Compile, or load from the cache, now, so that it is not counted in the run's time.
         for split in (dataset.train, dataset.validation, dataset.test):
@@ -122,3 +124,23 @@ class NumbaEngine(OfPlans):
         )  # fmt: skip
         self._team.run(kernel, arguments)
         return losses, wrong.view(np.bool_)
+
+
+class NumbaEngineByRule(NumbaGraphEngine):
+    """The engine of a network that computes what an Mlp does, from parameters in another order, such as PyTorch's.
+
+    On the path `hand` a rule is applied to a copy of the parameters in the order of these kernels.
+    """
+
+    why_whole = ""
+    in_place = False
+
+    def __init__(self, graph: Graph, layers: DenseLayers, dataset: Dataset, mu: int, threads: int | None) -> None:
+        super().__init__(graph, dataset, mu, threads)
+        self._of = Minibatches(self._team, layers, dataset.train, mu, chunk=MOST_ROWS)
+
+    def hand_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> NumbaHandExecutor:
+        """Return an executor for events whose minibatches are known when clients fetch; see Engine."""
+        return NumbaHandExecutor(self._of, rule, params, arrays, slots, limits)

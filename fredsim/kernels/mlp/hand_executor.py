@@ -43,7 +43,8 @@ class NumbaHandExecutor:
     ) -> None:
         """Copy `params` (P,) and the rule's state `arrays`, (P,) each; allocate `slots` slots for pending passes."""
         self._team, self._mu = team, mu = of.team, of.mu
-        sizes, self._kernels = of.sizes, specialise("hand", mu, of.split)
+        self._layers, self._kernels = of.layers, specialise("hand", mu, of.split)
+        sizes = of.layers.sizes
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
         chunk = min(-(-(int(sizes[0]) + 1) // CHUNKS), rows_in_cache(of.split, int(np.diff(self._bounds).max())))
@@ -128,15 +129,10 @@ class NumbaHandExecutor:
         for flat, below, upper in zip(
             (params, *arrays), self._below, (self._versions[self._version], *self._states), strict=True
         ):
-            at = 0
-            for layer, stride in enumerate(self._layout.widths):
-                rows, width = int(self._layout.sizes[layer]) + 1, int(self._layout.sizes[layer + 1])
-                outside = flat[at : at + rows * width].reshape(rows, width)
-                at += rows * width
-                if layer > 0:
-                    offset = self._offsets[layer]
-                    yield upper[offset : offset + rows * stride].reshape(rows, stride)[:, :width], outside
-                    continue
-                for low, high in itertools.pairwise(self._bounds):
-                    here = outside[:, low:high]
-                    yield below[rows * low : rows * high].reshape(rows, high - low)[:, : here.shape[1]], here
+            for layer, (weight, bias) in enumerate(self._layers.split(flat)):
+                rows, begin, whole = len(weight) + 1, int(self._offsets[layer]), (0, int(self._layout.widths[layer]))
+                for low, high in [whole] if layer > 0 else itertools.pairwise(self._bounds):
+                    memory = upper[begin:] if layer > 0 else below[rows * low :]
+                    inside = memory[: rows * (high - low)].reshape(rows, high - low)[:, : len(bias[low:high])]
+                    yield inside[:-1], weight[:, low:high]
+                    yield inside[-1], bias[low:high]

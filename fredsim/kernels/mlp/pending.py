@@ -7,7 +7,6 @@ array with one row, a slot, per minibatch. The gradient is formed from a slot wh
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from fredsim.jit.team import Team, address
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+from fredsim.networks.mlp import DenseLayers
 from fredsim.numerics.arrays import LINE, MARGIN, Array, Integers, aligned
 
 __all__ = [
@@ -80,20 +80,20 @@ class PendingPasses:
 
 
 class Minibatches(NamedTuple):
-    """The minibatches of µ samples of a split whose passes a team does, at a network of layers of these sizes.
+    """The minibatches of µ samples of a split whose passes a team does, at a network of these layers.
 
     `chunk` columns of the inputs are multiplied together, and as many rows of a gradient formed together.
     """
 
     team: Team
-    sizes: Sequence[int]
+    layers: DenseLayers
     split: Split
     mu: int
     chunk: int
 
     def layout(self, rows: int) -> WorkspaceLayout:
         """Return the layout of the workspace, for at most `rows` rows of a gradient at once."""
-        return WorkspaceLayout(self.sizes, self.mu, block_size(self.mu), rows)
+        return WorkspaceLayout(self.layers.sizes, self.mu, block_size(self.mu), rows)
 
 
 def together_in_cache(layout: WorkspaceLayout) -> int:

@@ -25,6 +25,7 @@ __all__ = ["Choice", "PathTaken", "choose_path"]
 
 PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
+ORDER = "its kernels read an Mlp's parameters in place, and these have another order"
 NOTES_BEGINS = "the server notes what clients compute from"
 
 
@@ -46,6 +47,7 @@ def choose_path(
     *,
     probed: bool,
     why_whole: str,
+    in_place: bool = True,
     queues: bool = True,
     keeps_passes: bool = True,
     reacts: bool = False,
@@ -55,8 +57,9 @@ def choose_path(
     """Return the path of a run of about `events` events (None: unknown).
 
     `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
-    also apply a rule while it forms them. `queues`: whether it can process whole stretches. `keeps_passes`: whether it
-    can keep a client's passes until its push arrives. `reacts`: what is computed affects who arrives when.
+    also apply a rule while it forms them. `in_place`: whether its kernels then read the server's own parameters.
+    `queues`: whether it can process whole stretches. `keeps_passes`: whether it can keep a client's passes until its
+    push arrives. `reacts`: what is computed affects who arrives when.
     `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the
     path `wanted` cannot compute the run.
     """
@@ -73,11 +76,11 @@ def choose_path(
     obstacles: dict[PathTaken, str] = {}  # by path, the fastest first, why it cannot be taken: "" if it can
     if backend == "numba":
         why_not_kept = "" if keeps_passes else "PyTorch does a client's passes when its push arrives"
-        why_not_hand = why_not_rule and why_not_whole
+        why_not_hand = why_not_rule and (why_not_whole if in_place else why_not_rule)
         obstacles["hand"] = _first(why_whole, why_not_kept, why_snapshots, why_not_known, why_not_hand)
         if queues:
             obstacles["queued"] = why_not_rule or why_not_known
-        obstacles["fused"] = _first(why_whole, why_not_rule)
+        obstacles["fused"] = _first(why_whole, why_not_rule, "" if in_place else ORDER)
     elif backend == "cuda":
         obstacles["queued"] = _first("" if queues else why_whole, why_not_rule, why_not_known)
     obstacles["snapshots"] = ""

@@ -40,9 +40,9 @@ def make_simulation(parts: Parts) -> Simulation:
     reacts = _configure_clock(parts)
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, parts.events,
-        probed=parts.probe is not None, why_whole=parts.engine.why_whole, queues=parts.engine.queues,
-        keeps_passes=parts.engine.keeps_passes, reacts=reacts, may_give_up=parts.dispatcher.may_give_up,
-        in_updates=parts.length.updates is not None,
+        probed=parts.probe is not None, why_whole=parts.engine.why_whole, in_place=parts.engine.in_place,
+        queues=parts.engine.queues, keeps_passes=parts.engine.keeps_passes, reacts=reacts,
+        may_give_up=parts.dispatcher.may_give_up, in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
     paths = {
