@@ -13,7 +13,7 @@ import multiprocessing
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,9 +51,9 @@ MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 TOKENS, BLOCK, WIDTH = 96, 64, 128
 
 
-def mlp(classes: int, shape: tuple[int, ...]) -> nn.Module:
+def mlp(classes: int, shape: tuple[int, ...], hidden: Sequence[int] = (2600, 2570)) -> nn.Module:
     """Return a dense network; of 8.7 million parameters for 28×28 inputs and ten classes."""
-    sizes = (int(np.prod(shape)), 2600, 2570)
+    sizes = (int(np.prod(shape)), *hidden)
     layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], classes))
 
@@ -217,6 +217,7 @@ CASES = (
     Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 8, options={"depth": 20}),
     Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 32, options={"depth": 20}),
     Case(f"{ZOO}gpt", zoo.gpt, (BLOCK,), 8, options={"width": WIDTH, "layers": 2}, classes=TOKENS),
+    *(Case("benchmarks.native:mlp", mlp, MNIST, mu, options={"hidden": [200]}) for mu in (1, 8, 32)),
     Case("benchmarks.native:mlp", mlp, MNIST, 8),
 )  # fmt: skip
 NUMERICS = ("native", "portable")
