@@ -14,7 +14,7 @@ from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_dispatcher, make_server, open_experiment
-from fredsim.simulation.paths.choice import choose_path
+from fredsim.simulation.paths.choice import Abilities, choose_path
 from fredsim.simulation.paths.start import arrivals_react
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
@@ -45,7 +45,7 @@ def supported_paths(changes: Mapping[str, Any]) -> str:
     found: dict[PathName, str] = {}
     for path, backend in BACKENDS.items():
         try:
-            choose_path(path, backend, server.contract, protocol, 1000, probed=False, why_whole="", reacts=reacts)
+            choose_path(path, backend, server.contract, protocol, 1000, can=Abilities(), probed=False, reacts=reacts)
         except ConfigError as error:
             found[path] = str(error).removeprefix(f"path is {path}; ").removesuffix(": leave path out")
         else:

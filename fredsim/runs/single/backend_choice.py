@@ -14,7 +14,7 @@ from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_dispatcher, make_server
 from fredsim.simulation.paths.backends import resolve_backend
-from fredsim.simulation.paths.choice import choose_path
+from fredsim.simulation.paths.choice import Abilities, choose_path
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.protocol import Protocol
 from fredsim.simulation.plugins.run_context import RunContext
@@ -63,7 +63,7 @@ def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, datas
     mapped = dataset.staged or (graph is not None and graph.frozen)  # see make_engine
     choice = choose_path(
         experiment.path, backend, server.contract, protocol, events,
-        probed=experiment.probe is not None, why_whole="no whole windows" if mapped else "", queues=not mapped,
+        can=Abilities("no whole windows" if mapped else "", queues=not mapped), probed=experiment.probe is not None,
         may_give_up=dispatcher.may_give_up,
     )  # fmt: skip
     return backend if choice.path == "queued" else "numba"

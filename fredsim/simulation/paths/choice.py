@@ -13,15 +13,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from fredsim.compute.engines import Engine
 from fredsim.config.choices import Backend, PathName
 from fredsim.errors import ConfigError
 from fredsim.simulation.plugins.contract import Contract
 from fredsim.simulation.plugins.protocol import Protocol
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
 
-__all__ = ["Choice", "PathTaken", "choose_path"]
+__all__ = ["Abilities", "Choice", "PathTaken", "choose_path"]
 
 PathTaken = Literal["hand", "fused", "queued", "snapshots", "live"]
 
@@ -38,6 +39,20 @@ class Choice:
     whole: bool = False
 
 
+class Abilities(NamedTuple):
+    """What an engine can do: the attributes of Engine of these names."""
+
+    why_whole: str = ""
+    in_place: bool = True
+    queues: bool = True
+    keeps_passes: bool = True
+
+    @classmethod
+    def of(cls, engine: Engine) -> Abilities:
+        """Return those of an engine."""
+        return cls(engine.why_whole, engine.in_place, engine.queues, engine.keeps_passes)
+
+
 def choose_path(
     wanted: PathName | Literal["live"],
     backend: Backend,
@@ -45,23 +60,17 @@ def choose_path(
     protocol: Protocol,
     events: int | None,
     *,
+    can: Abilities,
     probed: bool,
-    why_whole: str,
-    in_place: bool = True,
-    queues: bool = True,
-    keeps_passes: bool = True,
     reacts: bool = False,
     may_give_up: bool = False,
     in_updates: bool = False,
 ) -> Choice:
     """Return the path of a run of about `events` events (None: unknown).
 
-    `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
-    also apply a rule while it forms them. `in_place`: whether its kernels then read the server's own parameters.
-    `queues`: whether it can process whole stretches. `keeps_passes`: whether it can keep a client's passes until its
-    push arrives. `reacts`: what is computed affects who arrives when.
-    `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the
-    path `wanted` cannot compute the run.
+    `can`: what the engine can do. `probed`: the true B-staleness is measured. `reacts`: what is computed affects who
+    arrives when. `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in updates. Raises
+    ConfigError if the path `wanted` cannot compute the run.
     """
     if wanted == "live":
         return Choice("live", "clients are real")
@@ -75,14 +84,14 @@ def choose_path(
     why_not_whole = _why_not_hand(contract, protocol, in_updates=in_updates)  # matters only if there is no rule
     obstacles: dict[PathTaken, str] = {}  # by path, the fastest first, why it cannot be taken: "" if it can
     if backend == "numba":
-        why_not_kept = "" if keeps_passes else "PyTorch does a client's passes when its push arrives"
-        why_not_hand = why_not_rule and (why_not_whole if in_place else why_not_rule)
-        obstacles["hand"] = _first(why_whole, why_not_kept, why_snapshots, why_not_known, why_not_hand)
-        if queues:
+        why_not_kept = "" if can.keeps_passes else "PyTorch does a client's passes when its push arrives"
+        why_not_hand = why_not_rule and (why_not_whole if can.in_place else why_not_rule)
+        obstacles["hand"] = _first(can.why_whole, why_not_kept, why_snapshots, why_not_known, why_not_hand)
+        if can.queues:
             obstacles["queued"] = why_not_rule or why_not_known
-        obstacles["fused"] = _first(why_whole, why_not_rule, "" if in_place else ORDER)
+        obstacles["fused"] = _first(can.why_whole, why_not_rule, "" if can.in_place else ORDER)
     elif backend == "cuda":
-        obstacles["queued"] = _first("" if queues else why_whole, why_not_rule, why_not_known)
+        obstacles["queued"] = _first("" if can.queues else can.why_whole, why_not_rule, why_not_known)
     obstacles["snapshots"] = ""
     if wanted != "auto":
         why_not = obstacles.get(wanted, f"the backend {backend} has no such path")
@@ -90,7 +99,7 @@ def choose_path(
             raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
         return Choice(wanted, f"path is {wanted}", bool(why_not_rule))
     taken = next(path for path, why_not in obstacles.items() if not why_not)
-    if not keeps_passes:
+    if not can.keeps_passes:
         obstacles.pop("hand", None)  # no run of such an engine takes it, so this says nothing about this one
     why = next(iter(obstacles.values()))  # why it is not the fastest path
     if backend == "numpy":

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from fredsim.simulation.paths.choice import Choice, choose_path
+from fredsim.simulation.paths.choice import Abilities, Choice, choose_path
 from fredsim.simulation.paths.fused import Fused
 from fredsim.simulation.paths.hand import HandByRule, HandWholeGradients
 from fredsim.simulation.paths.loop import Parts, Simulation
@@ -40,8 +40,7 @@ def make_simulation(parts: Parts) -> Simulation:
     reacts = _configure_clock(parts)
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, parts.events,
-        probed=parts.probe is not None, why_whole=parts.engine.why_whole, in_place=parts.engine.in_place,
-        queues=parts.engine.queues, keeps_passes=parts.engine.keeps_passes, reacts=reacts,
+        can=Abilities.of(parts.engine), probed=parts.probe is not None, reacts=reacts,
         may_give_up=parts.dispatcher.may_give_up, in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
