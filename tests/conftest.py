@@ -43,6 +43,7 @@ if not Path("/dev/nvidiactl").exists() or not all(map(importlib.util.find_spec, 
 # What tests run is no run of the user's.
 os.environ["FREDSIM_STATE"] = tempfile.mkdtemp(prefix="fredsim-tests-")
 
+DONE = count(1)  # how many tests there were
 #: The seconds that a test may take with --slow.
 SLOW_LIMIT = 7200
 EMULATED = os.environ.get("FREDSIM_EMULATE") == "1"
@@ -146,12 +147,13 @@ def digits() -> Dataset:
     return load_dataset("digits", None, None, data_root())
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _few_to_look_through() -> Iterator[None]:
-    """Let collections of garbage look through nothing that earlier files have left; runs on a device begin with one."""
+    """Let collections of garbage look through little that earlier tests have left; runs on a device begin with one."""
     yield
-    gc.collect()
-    gc.freeze()
+    if next(DONE) % 25 == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +167,7 @@ def together(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     look_in()
     before, made = {*sys.modules}, str(tmp_path_factory.getbasetemp())
     yield
-    for name in [name for name in sys.modules if name not in before]:
+    for name in sys.modules.keys() - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(made):
             del sys.modules[name]
 

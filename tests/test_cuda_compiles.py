@@ -25,7 +25,7 @@ from fredsim.cuda import nvrtc
 from fredsim.cuda.kernels import FAMILIES, FOLDER, Unit, unit_of
 from fredsim.cuda.rules import unit_of_rule
 
-CAPABILITIES = [75, 90]  # T4, which has no asynchronous copies, and H100
+OLD, NEW = 75, 90  # T4, which has no asynchronous copies, and H100
 
 #: The instructions on floats that a kernel may consist of. One that is rounded by itself (.rn) is never fused later.
 EXACT = re.compile(
@@ -63,7 +63,7 @@ def units(capability: int) -> Iterator[Unit]:
     rule does.
     """
     yield from map(unit_of, FAMILIES)
-    old = capability < max(CAPABILITIES)
+    old = capability == OLD
     yield from map(unit_of_rule, rules_of_servers()[: 1 if old else None])
     for mu in (8,) if old else (1, 2, 4, 8):
         yield unit_of_rule(FASGD["std"], mu)
@@ -87,7 +87,7 @@ def needs_nvrtc() -> None:
         pytest.skip(f"NVRTC is not installed: {str(error).partition(chr(10))[0]}")
 
 
-@pytest.fixture(scope="module", params=CAPABILITIES)
+@pytest.fixture(scope="module", params=[pytest.param(OLD, marks=pytest.mark.slow), NEW])
 def compiled(request: pytest.FixtureRequest, needs_nvrtc: None) -> Compiled:
     """The PTX for a device."""
     del needs_nvrtc
@@ -153,7 +153,7 @@ def of_other_letters(θ: Any, g: Any, η: Any) -> Any:
 @pytest.mark.usefixtures("needs_nvrtc")
 def test_a_rule_whose_names_have_letters_beyond_ascii() -> None:
     """As Python allows it, and the other backends: NVRTC does not."""
-    found = nvrtc.compile_unit(unit_of_rule(Rule(of_other_letters)), CAPABILITIES[-1]).ptx.decode()
+    found = nvrtc.compile_unit(unit_of_rule(Rule(of_other_letters)), NEW).ptx.decode()
     assert ENTRY.findall(found) == ["apply", "apply_runs"]
     assert inexact(found) == set()
 

@@ -45,7 +45,7 @@ from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, bits, dataset, guarded, initial, mixed, on_device, random_graph
 
 ROOT = Path(__file__).parent.parent
-QUICK, MANY = 60, 3000  # random graphs; the second number with --slow
+QUICK, MANY = 36, 3000  # random graphs; the second number with --slow
 
 
 @pytest.fixture
@@ -144,7 +144,20 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+#: Those that differ least from others.
+ALIKE = {
+    "rows of no whole tiles",
+    "across samples, some left",
+    "strides",
+    "each channel",
+    "dilated",
+    "two vectors and a half",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in CONVOLUTIONS]
+)
 def test_convolutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second convolution takes the first one's output, so that the error of an input is wanted.
 
@@ -504,7 +517,7 @@ print(hashlib.sha256(bits(grads) + bits(losses)).hexdigest())
 """
 
 
-@pytest.mark.parametrize("processor", ["generic", "haswell"])
+@pytest.mark.parametrize("processor", [pytest.param("generic", marks=pytest.mark.slow), "haswell"])
 def test_other_processors_have_the_same_bits(processor: str) -> None:
     """Code for SSE2 and for AVX2, whose registers hold fewer sums."""
     if os.uname().machine != "x86_64":

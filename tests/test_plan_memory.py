@@ -41,13 +41,14 @@ UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 CASES: dict[str, dict[str, Any]] = {
     "many clients of 3.2M parameters": {
         "model": {"name": "torch:sized:wide", "numerics": "native", "width": 1760},
-        "clients": {"count": 48, "batch_size": 4},
+        "clients": {"count": 24, "batch_size": 4},
         "server": {"name": "fasgd", "lr": 0.001},
     },
     "large minibatches of images": {
         "model": {"name": "torch:sized:images", "numerics": "native", "channels": 64},
         "clients": {"count": 8, "batch_size": 256},
         "server": {"name": "asgd", "lr": 0.01},
+        "iterations": 4,
     },
     "a portable network, large minibatches": {
         "model": {"name": "vgg", "widths": [64, 64]},

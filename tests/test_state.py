@@ -24,7 +24,7 @@ from tests.conftest import needs_cuda
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 
-FEW = int(os.environ.get("FREDSIM_EXPERIMENTS", "60"))
+FEW = int(os.environ.get("FREDSIM_EXPERIMENTS", "40"))
 DIGITS = {"name": "digits"}
 State = dict[str, Any]
 
