@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -24,7 +25,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.single.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up", "staged"]
+__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up", "measured", "staged"]
 
 #: Learning rates, some of which diverge.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
@@ -182,6 +183,53 @@ def staged(number: int) -> dict[str, Any]:
         if fitting(data) is not None:
             return data
     raise AssertionError(f"pipeline {number}: no valid one in 100 draws")
+
+
+def measured(number: int) -> dict[str, Any]:
+    """Return experiment `number` of those with other losses, targets, metrics, gradient norms or augmented images."""
+    for attempt in range(100):
+        rng = random.Random(f"losses {number}, {attempt}")
+        data = made_up(rng)
+        name, loss = data["model"].get("name"), rng.choice(["cross_entropy", "mse", "bce"])
+        chosen = ["top5", "perplexity", "per_class"][: rng.randint(0, 3)] if loss == "cross_entropy" else []
+        rng.shuffle(chosen)
+        data["loss"] = {"name": loss}
+        if loss == "cross_entropy":
+            data["loss"]["label_smoothing"] = rng.choice([0.0, 0.1, 0.9])
+        if name == "gpt" and loss == "cross_entropy":
+            chosen = [one for one in chosen if one != "per_class"]  # few of so few sequences' labels are there
+        elif name != "gpt":
+            images = name is not None or rng.random() < 0.3
+            data["data"] = {"name": f"npz:{_arrays(rng, loss, images=images)}", "validation": 12}
+            data["clients"]["batch_size"] = min(9, data["clients"]["batch_size"])
+            data["clients"].pop("partition", None)
+            if images:
+                data["data"]["augment"] = rng.choice([None, {"flip": True}, {"crop": 2}, {"flip": True, "crop": 1}])
+            if loss == "cross_entropy" and rng.random() < 0.5:
+                data["loss"]["ignore_index"] = rng.choice([-100, 0, 3])
+        data["evaluation"] |= {"metrics": chosen, "gradient_norm": rng.random() < 0.4, "test": rng.random() < 0.5}
+        if (name != "gpt" or loss == "cross_entropy") and fitting(data) is not None:
+            return data
+    raise AssertionError(f"loss {number}: no valid one in 100 draws")
+
+
+def _arrays(rng: random.Random, loss: str, *, images: bool) -> Path:
+    """Write an NPZ file of samples with the targets of a loss, labels in turn; return its name."""
+    drawn, count = np.random.default_rng(rng.randrange(2**32)), 36
+    shape = (rng.choice([1, 2]), 6, 5) if images else (rng.choice([1, 4, 19]),)
+    numbers = count, *rng.choice([(), (1,), (3,)])
+    arrays: dict[str, Any] = {}
+    for part in ("train", "test"):
+        x = drawn.integers(-2, 3, (count, *shape)) / 4 if rng.random() < 0.5 else drawn.normal(size=(count, *shape))
+        if loss == "cross_entropy":
+            y: Any = np.arange(count) % 6
+        else:
+            y = drawn.normal(size=numbers) if loss == "mse" else drawn.integers(0, 2, numbers) * rng.choice([1.0, 0.75])
+            y = y.astype(np.float32)
+        arrays |= {f"x_{part}": x.astype(np.float32), f"y_{part}": y}
+    file = Path(TRACES.name, f"{rng.randrange(2**64):016x}.npz")
+    np.savez(file, **arrays)
+    return file
 
 
 def _make_network(rng: random.Random, data: dict[str, Any]) -> None:

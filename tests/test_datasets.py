@@ -14,6 +14,7 @@ import fredsim
 from fredsim.data import datasets, idx, squares
 from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized, unscaled
 from fredsim.errors import ConfigError, DataError
+from fredsim.runs.folder.results import Result
 
 Refused = Callable[..., None]
 FIRST_LABELS = [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
@@ -95,6 +96,17 @@ def test_the_training_rows_come_first_and_the_validation_rows_last(tmp_path: Pat
     assert np.array_equal(whole.train.x[1200:], usual.validation.x)
     with pytest.raises(ConfigError, match=r"data.train 1400 and data.validation 297 overlap: .* 1497 rows; lower one"):
         load_dataset("digits", 1400, None, tmp_path)
+    assert sizes(load_dataset("digits", None, 400, tmp_path)) == (1097, 400, 300)
+    assert sizes(load_dataset("digits", None, 20, tmp_path)) == (1200, 20, 300)
+
+
+def test_more_validation_rows_leave_fewer_to_train_on(simulate: Callable[..., Result], tmp_path: Path) -> None:
+    given = {"data": {"name": "digits", "validation": 400}}
+    assert simulate(given).config["data"] == simulate({"data": given["data"] | {"train": 1097}}).config["data"]
+    x, y = np.zeros((36, 2), np.float32), np.arange(36) % 2
+    np.savez(tmp_path / "few.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    for validation, train in ((3, 30), (12, 24), (35, 1)):
+        assert sizes(load_dataset(f"npz:{tmp_path / 'few.npz'}", None, validation, tmp_path)) == (train, validation, 36)
 
 
 def test_overlap_on_the_command_line(small_yaml: Path, refused: Refused) -> None:

@@ -17,6 +17,9 @@ from fredsim.data.datasets import load_dataset, read_dataset
 from fredsim.data.targets import Targets, brought_together, fitted
 from fredsim.errors import ConfigError, DataError
 from fredsim.runs.folder.result import Result
+from tests.conftest import HAS_CUDA
+from tests.random_experiments import measured
+from tests.test_random_experiments import FEW_WAYS, compare
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]
@@ -732,3 +735,16 @@ def test_what_modules_are_refused(simulate: Simulate) -> None:
         simulate(changed("numbers", {"name": "mine:squared", "scal": 2.0}, model=NET))
     with pytest.raises(ConfigError, match=r"loss.y: is what fredsim gives the function itself"):
         simulate(changed("numbers", {"name": "mine:squared", "y": 2.0}, model=NET))
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_losses_and_metrics(number: int) -> None:
+    """With any server, dispatcher, gate: the same bytes on every backend, path and window, and some go on."""
+    assert compare(number, FEW_WAYS, of=measured) in {"finished", "diverged"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_many_random_losses_and_metrics(part: int) -> None:
+    for number in range(12 + part, 400, 8):
+        assert compare(number, 4, device=HAS_CUDA, of=measured) in {"finished", "diverged"}, number

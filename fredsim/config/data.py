@@ -20,7 +20,16 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import Section
 from fredsim.data.augment import Augmentation, find_function
-from fredsim.data.datasets import DATASETS, DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
+from fredsim.data.datasets import (
+    DATASETS,
+    DEFAULT_ROWS,
+    Dataset,
+    file_digest,
+    normalized,
+    read_dataset,
+    unscaled,
+    usual_train,
+)
 from fredsim.data.glyphs import GLYPH
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
@@ -121,7 +130,9 @@ class DataRead(AnyData):
 
     def resolved(self) -> Self:
         """Fill in the usual numbers of rows, and the SHA-256 of the file."""
-        usual = dict(zip(("train", "validation"), DEFAULT_ROWS.get(self.name, ()), strict=False))
+        usual = dict(zip(("train", "validation"), rows := DEFAULT_ROWS.get(self.name, ()), strict=False))
+        if rows and self.validation is not None:
+            usual["train"] = usual_train(rows[0], sum(rows), self.validation)
         known = usual | {"sha256": file_digest(self.name)}
         return type(self)(**known | self.model_dump(exclude_none=True))
 
@@ -136,7 +147,7 @@ class Data(DataRead):
     """The SHA-256 of an NPZ file, or of what `sha256sum` prints of NPY files: filled in if null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
-    mishchenko, all but the last sixth of others."""
+    mishchenko, all but the last sixth of others; fewer if `validation` takes more than what is left."""
     validation: Annotated[Count | None, Field(examples=[200])] = None
     """The number of rows to validate on, the last of the training part; null: 297 of digits, 10,000 of mnist, 1,000 of
     mishchenko, the last sixth of others."""

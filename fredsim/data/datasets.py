@@ -52,6 +52,7 @@ __all__ = [
     "read_dataset",
     "split_of_bytes",
     "unscaled",
+    "usual_train",
     "why_no_labels",
 ]
 
@@ -385,11 +386,16 @@ def _load(kind: str, path: str, digest: str | None, root: Path, block: int, want
     return Dataset(first, last, test, classes, shape, unused, labels=labels)
 
 
+def usual_train(usual: int, total: int, validation: int) -> int:
+    """Return how many of `total` rows are trained on, `usual` if that leaves enough for validation."""
+    return min(usual, max(1, total - validation))
+
+
 def divided(kind: str, total: int, train: int | None, validation: int | None) -> tuple[int, int]:
     """Return how many of a training part's rows are for training and validation. Raises ConfigError for too many."""
     default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
-    train = default_train if train is None else train
     validation = default_validation if validation is None else validation
+    train = usual_train(default_train, total, validation) if train is None else train
     if train + validation > total:
         raise ConfigError(
             f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
