@@ -216,7 +216,7 @@ def measured(number: int) -> dict[str, Any]:
 def _arrays(rng: random.Random, loss: str, *, images: bool) -> Path:
     """Write an NPZ file of samples with the targets of a loss, labels in turn; return its name."""
     drawn, count = np.random.default_rng(rng.randrange(2**32)), 36
-    shape = (rng.choice([1, 2]), 6, 5) if images else (rng.choice([1, 4, 19]),)
+    shape = (rng.choice([1, 2]), 8, 9) if images else (rng.choice([1, 4, 19]),)
     numbers = count, *rng.choice([(), (1,), (3,)])
     arrays: dict[str, Any] = {}
     for part in ("train", "test"):
