@@ -20,7 +20,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -65,7 +65,14 @@ class FredsimError(Exception):
 
 
 class ConfigError(FredsimError, ValueError):
-    """An experiment, an override or a hyper-parameter is not valid."""
+    """An experiment, an override or a hyper-parameter is not valid.
+
+    `problems` are the keys within what was refused, and what is wrong with each, if that is known.
+    """
+
+    def __init__(self, *lines: str, problems: Sequence[tuple[tuple[int | str, ...], str]] = ()) -> None:
+        super().__init__(*lines)
+        self.problems = problems
 
 
 class DataError(FredsimError):
