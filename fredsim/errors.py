@@ -227,12 +227,37 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+#: What others call what has another name here: by the letters, without `loss` at the end.
+OTHER_NAMES = {
+    "bcewithlogits": "bce",
+    "binarycrossentropy": "bce",
+    "binarycrossentropywithlogits": "bce",
+    "nll": "cross_entropy",
+    "categoricalcrossentropy": "cross_entropy",
+    "sparsecategoricalcrossentropy": "cross_entropy",
+    "meansquarederror": "mse",
+    "cosineannealinglr": "cosine",
+    "steplr": "step",
+}
+
+
 def closest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice nearest to `word`, or None if none is near."""
     known = {choice.lower(): choice for choice in choices}
+    by_letters = {_letters(choice): choice for choice in known.values()}
+    letters = _letters(word[:100])
+    short = letters.removesuffix("loss") or letters
+    for exact in (letters, _letters(OTHER_NAMES.get(short, "")), short):
+        if exact and exact in by_letters:
+            return by_letters[exact]
     alike = 0.5 if len(word) < 4 else 0.6  # one letter of two may be wrong
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=alike)
     return known[found[0]] if found else None
+
+
+def _letters(word: str) -> str:
+    """Return a name's letters and digits: RoundRobin, round-robin and round_robin have the same."""
+    return re.sub(r"[\W_]", "", word.lower())
 
 
 def hint(choice: str | None) -> str:
@@ -246,8 +271,13 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 
 def nearest_class(name: str, choices: Iterable[str]) -> str:
-    """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon."""
+    """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon.
+
+    PyTorch's own classes and functions are none of a user's: for these it is the choice nearest to their name.
+    """
     module, dot, attribute = name.rpartition(".")
+    if module.partition(".")[0] == "torch":
+        return nearest(attribute, choices)
     if dot and all(part.isidentifier() for part in name.split(".")):
         return hint(f"{module}:{attribute}")
     return nearest(name, choices)

@@ -206,7 +206,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "missing":
                 text = f"{REQUIRED}{without_space(value) or _example(location, _field_at(model, location))}"
             case "literal_error":
-                text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
+                expected = item["ctx"]["expected"]
+                near = nearest(value, re.findall(r"'([^']+)'", expected)) if isinstance(value, str) else ""
+                text = f"is {shown(value)}; it must be {expected}{near}"
+            case "schedule":
+                name = value.get("name", "") if isinstance(value, dict) else ""
+                known = item["msg"].rpartition(" schedules ")[2].split(", ")
+                text = f"is {shown(value)}; it {item['msg']}{nearest(str(name), known)}"
             case "unknown":  # of a name that chooses one of several classes
                 name = value.get("name") if isinstance(value, dict) else value
                 near = nearest(str(name), item["msg"].rpartition(" of ")[2].split(", "))
