@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -570,6 +571,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                    "uses einsum in its forward, which is 'bii->b', with an ellipsis or a letter that a tensor has"),
     "letters of samples": (lambda: Own(lambda own, x: own.dense(x) @ torch.einsum("bi,bj->ij", x, x)), ROWS,
                    "uses einsum in its forward, which sums over samples"),
+    "gradients within": (lambda: Own(given.by_own_gradient), ROWS,
+                         "cannot be captured by torch.export: its forward computes gradients, as by torch.autograd"),
+    "assigned data": (lambda: Own(given.with_assigned_data), ROWS, "its forward computes gradients, as by torch.auto"),
+    "a derivative": (lambda: Own(lambda own, x: torch.func.vmap(torch.func.jacrev(own.dense))(x)[:, 0]), ROWS,
+                     "cannot be captured by torch.export: its forward computes by torch.func (test_capture.py:"),
+    "an array": (lambda: Own(lambda own, x: own.dense(torch.from_numpy(np.sin(x.numpy())))), ROWS,
+                 "cannot be captured by torch.export: its forward makes a NumPy array of a tensor (test_capture.py:"),
+    "a copy": (lambda: Own(lambda own, x: deepcopy(own.dense)(x)), ROWS,
+               "its forward reads a tensor's memory, as copy.deepcopy or another library does (test_capture.py:"),
+    "sparse": (lambda: Own(lambda own, x: torch.sparse.mm(x.to_sparse(), own.dense.weight)), ROWS,
+               "cannot be captured by torch.export: UnsupportedOperatorException: aten._to_sparse.default (test_capt"),
     "a sum over samples": (lambda: Own(lambda own, x: own.dense(x) @ (x.T @ own.dense(x))), ROWS,
                    "uses matmul in its forward, which sums over samples: (4, n) and (n, 4); give numerics: native"),
     "samples by samples": (lambda: Own(lambda own, x: own.dense(x) @ x.T), ROWS,
@@ -687,6 +699,7 @@ def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("model.name: m ")
     assert says in text
     assert "\n" not in text
+    assert "fake" not in text
     assert len(text) < 420
     assert ("numerics: native" in text) == (name not in NOWHERE)
     assert capfd.readouterr() == ("", "")
