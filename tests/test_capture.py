@@ -407,6 +407,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             lambda own, x: torch.bmm(x.transpose(0, 1), own.dense.weight.relu().expand(5, 4, 4)).transpose(0, 1)
         ), PLACES,
     ),
+    "sums over places by letters": (
+        lambda: Own(lambda own, x: torch.einsum("nsj,ij->ni", x, own.dense.weight) @ own.matrix), PLACES,
+    ),
+    "sums over a matrix by letters": (
+        lambda: Own(lambda own, x: torch.einsum("nj,ij->n", x, own.dense.weight)[:, None] * own.first[0]), ROWS,
+    ),
     "places' matrices by letters": (
         lambda: Own(lambda own, x: torch.einsum("sij,nsj->nsi", own.dense.weight.tanh().expand(5, 4, 4), x)), PLACES,
     ),
@@ -569,6 +575,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                    "does is conv_transpose2d of one group;"),
     "another letter twice": (lambda: Own(lambda own, x: torch.einsum("bii->b", x @ x.mT)[:, None]), PLACES,
                    "uses einsum in its forward, which is 'bii->b', with an ellipsis or a letter that a tensor has"),
+    "a letter of two sizes": (lambda: Own(lambda own, x: torch.einsum("nsj,tsj->nt", x, own.first)), PLACES,
+                   "uses einsum in its forward, which has the letter s for the sizes 5 and 1; the nearest"),
     "letters of samples": (lambda: Own(lambda own, x: own.dense(x) @ torch.einsum("bi,bj->ij", x, x)), ROWS,
                    "uses einsum in its forward, which sums over samples"),
     "gradients within": (lambda: Own(given.by_own_gradient), ROWS,
