@@ -20,7 +20,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -65,7 +65,14 @@ class FredsimError(Exception):
 
 
 class ConfigError(FredsimError, ValueError):
-    """An experiment, an override or a hyper-parameter is not valid."""
+    """An experiment, an override or a hyper-parameter is not valid.
+
+    `problems` are the keys within what was refused, and what is wrong with each, if that is known.
+    """
+
+    def __init__(self, *lines: str, problems: Sequence[tuple[tuple[int | str, ...], str]] = ()) -> None:
+        super().__init__(*lines)
+        self.problems = problems
 
 
 class DataError(FredsimError):
@@ -220,12 +227,37 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+#: What others call what has another name here: by the letters, without `loss` at the end.
+OTHER_NAMES = {
+    "bcewithlogits": "bce",
+    "binarycrossentropy": "bce",
+    "binarycrossentropywithlogits": "bce",
+    "nll": "cross_entropy",
+    "categoricalcrossentropy": "cross_entropy",
+    "sparsecategoricalcrossentropy": "cross_entropy",
+    "meansquarederror": "mse",
+    "cosineannealinglr": "cosine",
+    "steplr": "step",
+}
+
+
 def closest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice nearest to `word`, or None if none is near."""
     known = {choice.lower(): choice for choice in choices}
+    by_letters = {_letters(choice): choice for choice in known.values()}
+    letters = _letters(word[:100])
+    short = letters.removesuffix("loss") or letters
+    for exact in (letters, _letters(OTHER_NAMES.get(short, "")), short):
+        if exact and exact in by_letters:
+            return by_letters[exact]
     alike = 0.5 if len(word) < 4 else 0.6  # one letter of two may be wrong
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=alike)
     return known[found[0]] if found else None
+
+
+def _letters(word: str) -> str:
+    """Return a name's letters and digits: RoundRobin, round-robin and round_robin have the same."""
+    return re.sub(r"[\W_]", "", word.lower())
 
 
 def hint(choice: str | None) -> str:
@@ -239,8 +271,13 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 
 def nearest_class(name: str, choices: Iterable[str]) -> str:
-    """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon."""
+    """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon.
+
+    PyTorch's own classes and functions are none of a user's: for these it is the choice nearest to their name.
+    """
     module, dot, attribute = name.rpartition(".")
+    if module.partition(".")[0] == "torch":
+        return nearest(attribute, choices)
     if dot and all(part.isidentifier() for part in name.split(".")):
         return hint(f"{module}:{attribute}")
     return nearest(name, choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -14,6 +14,8 @@ from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.state.states import Stateful
+
+Made = TypeVar("Made")
 
 __all__ = [
     "REQUIRED",
@@ -30,8 +32,10 @@ __all__ = [
     "check_printable",
     "explain",
     "fields_of",
+    "made_by_name",
     "spelled_out",
     "without_space",
+    "wrong_name",
 ]
 
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -114,7 +118,8 @@ class Configurable(Stateful):
         except ValidationError as error:
             problems = explain(error, self.Hyper)
             raise ConfigError(
-                "; ".join(f"{type(self).__name__}: {'.'.join(map(str, at))}: {text}" for at, text in problems)
+                "; ".join(f"{type(self).__name__}: {'.'.join(map(str, at))}: {text}" for at, text in problems),
+                problems=problems,
             ) from None
 
     @property
@@ -159,6 +164,21 @@ def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
     return spelled
 
 
+def made_by_name(given: Mapping[str, Any], known: Mapping[str, Callable[..., Made]]) -> Made:
+    """Return the object of {name: …, hyper-parameters}, of one of the known classes. Raises ConfigError."""
+    hyper = dict(given)
+    name = hyper.pop("name", None)
+    if isinstance(name, str) and name in known:
+        return known[name](**hyper)
+    found = f"is {shown(name)}{nearest(str(name), known)}" if "name" in given else f"{REQUIRED}{without_space(given)}"
+    raise wrong_name(f"{found} (known: {', '.join(known)})")
+
+
+def wrong_name(text: str) -> ConfigError:
+    """Return the error about the key `name` of a class within another."""
+    return ConfigError(f"name: {text}", problems=[(("name",), text)])
+
+
 REQUIRED = "is required"  # how the message for a missing key begins
 MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer looked up, which is slow
 
@@ -172,6 +192,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
         at += tuple(part for part in location[-1:] if unknown or not _is_union_branch(part))
         value = item.get("input")
+        refused = item.get("ctx", {}).get("error")
+        if isinstance(refused, ConfigError) and refused.problems:  # of a class within this one
+            problems += [((*at, *inner), text) for inner, text in refused.problems]
+            continue
         match item["type"]:
             case "extra_forbidden":
                 known = fields_of(model, location[:-1])
@@ -182,7 +206,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             case "missing":
                 text = f"{REQUIRED}{without_space(value) or _example(location, _field_at(model, location))}"
             case "literal_error":
-                text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
+                expected = item["ctx"]["expected"]
+                near = nearest(value, re.findall(r"'([^']+)'", expected)) if isinstance(value, str) else ""
+                text = f"is {shown(value)}; it must be {expected}{near}"
+            case "schedule":
+                name = value.get("name", "") if isinstance(value, dict) else ""
+                known = item["msg"].rpartition(" schedules ")[2].split(", ")
+                text = f"is {shown(value)}; it {item['msg']}{nearest(str(name), known)}"
             case "unknown":  # of a name that chooses one of several classes
                 name = value.get("name") if isinstance(value, dict) else value
                 near = nearest(str(name), item["msg"].rpartition(" of ")[2].split(", "))

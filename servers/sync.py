@@ -23,10 +23,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from fredsim.errors import ConfigError, inside, nearest
-from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
+from fredsim.errors import ConfigError, inside
+from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, made_by_name, wrong_name
 from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Reply, Server, Steps
 from fredsim.servers.batches import RoundServer
@@ -70,15 +70,21 @@ class Sync(RoundServer):
             """Say what each null stands for."""
             return {"aggregate": clients, "lr": "the inner server's", "inner": "none"}
 
+        @field_validator("inner")
+        @classmethod
+        def check_inner(cls, inner: dict[str, Any] | None) -> dict[str, Any] | None:
+            """Refuse an inner server that is unknown, or cannot be one."""
+            if inner is not None:
+                inner_server(inner)
+            return inner
+
         @model_validator(mode="after")
         def check(self) -> Sync.Hyper:
             """Refuse an experiment that gives both or neither of lr and inner."""
             if (self.lr is None) == (self.inner is None):
                 raise ValueError("give one of lr and inner")
-            if self.inner is not None:
-                if self.weight_decay:
-                    raise ValueError("weight_decay goes with lr; give it to inner")
-                inner_server(self.inner)
+            if self.inner is not None and self.weight_decay:
+                raise ValueError("weight_decay goes with lr; give it to inner")
             return self
 
     state_names = ("_inner", "_oldest")
@@ -168,16 +174,13 @@ def inner_server(given: dict[str, Any]) -> Server:
     """Return the server of {name: …, hyper-parameters}. Raises ConfigError if it is unknown or cannot be inner."""
     from fredsim.servers import SERVERS  # not at import: that mapping is made from this module, among others
 
-    hyper = dict(given)
-    name = hyper.pop("name", None)
-    if not isinstance(name, str) or name not in SERVERS:
-        raise ConfigError(f"inner.name is {name!r}{nearest(str(name), SERVERS)} (known: {', '.join(SERVERS)})")
-    server = SERVERS[name](**hyper)
+    server = made_by_name(given, SERVERS)
+    name = given["name"]
     if server.holds or server.pushes != "gradient":
-        raise ConfigError(f"inner.name is {name!r}; it must be a server that takes gradients and holds nobody")
+        raise wrong_name(f"is {name!r}; it must be a server that takes gradients and holds nobody")
     if hasattr(server, "gates"):
-        raise ConfigError(
-            f"inner.name is {name!r}, whose gates stand between clients and server: a mean of gradients passes none; "
+        raise wrong_name(
+            f"is {name!r}, whose gates stand between clients and server: a mean of gradients passes none; "
             f"use {type(server).__mro__[1].__name__.lower()}, and give the gates to the dispatcher"
         )
     return server

@@ -132,12 +132,27 @@ OVERRIDES = {
     "server={name: soft_sync, lr: 0.1, n: 9}": ("server.n is 9", "must not exceed clients.count, 8"),
     "server={name: soft_sync, lr: 0.1}": ("server.n: is required",),
     "server={name: sync, lr: 0.1, aggregate: 9}": ("server.aggregate is 9", "must not exceed clients.count, 8"),
-    "server={name: sync, inner: {name: [adam, asgd], lr: 0.1}}": ("inner.name is ['adam', 'asgd'] (known: adagrad",),
+    "server={name: sync, inner: {name: [adam, asgd], lr: 0.1}}": ("server.inner.name: is ['adam', 'asgd'] (known: ",),
     "server={name: sync, inner: {name: asgd, lr: 0.1, self: 1}}": (
-        "ASGD: self: unknown key (known: lr, weight_decay)",
+        "server.inner.self: unknown key (known: lr, weight_decay)",
     ),
-    "server={name: sync, inner: {name: asgd, lr: 0.1, cls: 1}}": ("ASGD: cls: unknown key (known: lr, weight_decay)",),
-    "server={name: sync, inner: {name: momentum, lr: 0.1, self: 1}}": ("Momentum: self: unknown key",),
+    "server={name: sync, inner: {name: asgd, lr: 0.1, cls: 1}}": ("server.inner.cls: unknown key (known: lr, weight_",),
+    "server={name: sync, inner: {name: momentum, lr: 0.1, self: 1}}": ("server.inner.self: unknown key",),
+    "server={name: sync, inner: {name: adam, lr: 0.1, beta3: 1}}": (
+        ": server.inner.beta3: unknown key; did you mean 'beta2'? (known: lr, weight_decay, beta1, beta2, eps)",
+    ),
+    "server={name: sync, inner: {name: asgd, lr: {name: step, base: 1, factor: 0.5, evry: 3}}}": (
+        ": server.inner.lr.evry: unknown key; did you mean 'every'?",
+    ),
+    "server={name: sync, inner: {lr: 0.1}}": ("server.inner.name: is required (known: adagrad, adam,",),
+    "server={name: sync, inner: {'name:asgd': null, lr: 0.1}}": (
+        "server.inner.name: is required; write name: asgd, with a space after the colon",
+    ),
+    "server={name: sync, inner: {name: fasgd, lr: 0.1, gamma: 3}}": (
+        ": server.inner.gamma: is 3; it should be less than 1",
+    ),
+    "server={name: sync, inner: {name: sync, lr: 0.1}}": ("server.inner.name: is 'sync'; it must be a server that",),
+    "server={name: sync, inner: {name: bfasgd, lr: 0.1}}": ("server.inner.name: is 'bfasgd', whose gates stand",),
     "data={name: 'mishchenko:'}": ("data.name: unknown data set 'mishchenko:'",),
     "average={name: 'mine:Average'}": ("average.name: unknown average 'mine:Average' (known: window)",),
     "server={name: rescaled, lr: 0.1, times: [1, 2]}": ("server.times has 2 values", "give one per client, 8"),

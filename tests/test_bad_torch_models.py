@@ -60,6 +60,13 @@ def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
     assert not Path("out/summary.json").exists()
 
 
+@pytest.mark.parametrize("numerics", ["native", "portable", "null"])
+def test_a_parameter_that_is_made_in_forward(numerics: str, small_yaml: Path, refused: Refused) -> None:
+    """No client has it, and no server: PyTorch could not compute such a module, either."""
+    says = "Grows makes its parameter 'factor' in forward, and nothing would train it; make it in __init__"
+    refused("run", small_yaml, f"model={{name: 'torch:own_modules:Grows', numerics: {numerics}}}", says=[says])
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [

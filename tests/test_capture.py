@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -401,6 +402,20 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: torch.true_divide(torch.multiply(torch.subtract(own.dense(x), 0.5, alpha=2), x),
                     torch.divide(torch.negative(x * x) - 1, own.matrix.ravel()[:4]))), ROWS,
     ),
+    "matrices of places by samples": (
+        lambda: Own(
+            lambda own, x: torch.bmm(x.transpose(0, 1), own.dense.weight.relu().expand(5, 4, 4)).transpose(0, 1)
+        ), PLACES,
+    ),
+    "sums over places by letters": (
+        lambda: Own(lambda own, x: torch.einsum("nsj,ij->ni", x, own.dense.weight) @ own.matrix), PLACES,
+    ),
+    "sums over a matrix by letters": (
+        lambda: Own(lambda own, x: torch.einsum("nj,ij->n", x, own.dense.weight)[:, None] * own.first[0]), ROWS,
+    ),
+    "places' matrices by letters": (
+        lambda: Own(lambda own, x: torch.einsum("sij,nsj->nsi", own.dense.weight.tanh().expand(5, 4, 4), x)), PLACES,
+    ),
 }  # fmt: skip
 
 
@@ -432,6 +447,49 @@ def test_outputs_and_gradients_are_pytorchs(name: str) -> None:
     graph = captured(module, x).graph
     assert list(graph.layout.tensors) == names
     compare(module, graph, x)
+
+
+#: Products whose samples are columns, and the same with samples as rows.
+TURNED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], Shape]] = {
+    "computed": (lambda own, h: (own.dense.weight.relu() @ h.T).T, lambda own, h: h @ own.dense.weight.relu().T, ROWS),
+    "a parameter": (lambda own, h: (own.dense.weight @ h.T).T, lambda own, h: h @ own.dense.weight.T, ROWS),
+    "its transpose": (lambda own, h: (own.matrix.t() @ h.t()).t(), lambda own, h: h @ own.matrix, ROWS),
+    "rows of it": (lambda own, h: (own.dense.weight[:2] @ h.T).T, lambda own, h: h @ own.dense.weight[:2].T, ROWS),
+    "mm": (lambda own, h: torch.mm(own.matrix.relu().t(), h.t()).t(), lambda own, h: h @ own.matrix.relu(), ROWS),
+    "linear": (
+        lambda own, h: functional.linear(own.dense.weight.relu(), h).T, lambda own, h: h @ own.dense.weight.relu().T,
+        ROWS,
+    ),
+    "addmm": (
+        lambda own, h: torch.addmm(own.first[0, 0, :, None], own.dense.weight.relu(), h.T).T,
+        lambda own, h: own.first[0] + h @ own.dense.weight.relu().T, ROWS,
+    ),
+    "places first": (
+        lambda own, h: (own.dense.weight.relu() @ h.permute(1, 2, 0)).permute(2, 0, 1),
+        lambda own, h: h @ own.dense.weight.relu().T, PLACES,
+    ),
+    "rows of places": (
+        lambda own, h: (own.dense.weight.relu() @ h.reshape(-1, 4).T).T.reshape(h.shape),
+        lambda own, h: h @ own.dense.weight.relu().T, PLACES,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_products_whose_samples_are_columns_have_the_bits_of_those_whose_samples_are_rows(name: str) -> None:
+    columns, rows, shape = TURNED[name]
+    x = samples(shape)
+
+    def made(by: Callable[[Any, Any], Any]) -> Any:
+        return seeded(lambda: Own(lambda own, x: by(own, own.dense(x))))
+
+    modules = [made(by) for by in (columns, rows)]
+    params = np.concatenate([value.detach().numpy().reshape(-1) for value in modules[0].parameters()])
+    turned, plain = (captured(module, x).graph for module in modules)
+    errors = samples(plain.shapes[-1])
+    np.testing.assert_array_equal(turned.forward(params, x).output, plain.forward(params, x).output)
+    np.testing.assert_array_equal(turned.gradient(params, x, errors)[0], plain.gradient(params, x, errors)[0])
+    compare(modules[0], turned, x)
 
 
 def test_what_is_named_instead_of_operators_is_in_the_set() -> None:
@@ -517,8 +575,27 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                    "does is conv_transpose2d of one group;"),
     "another letter twice": (lambda: Own(lambda own, x: torch.einsum("bii->b", x @ x.mT)[:, None]), PLACES,
                    "uses einsum in its forward, which is 'bii->b', with an ellipsis or a letter that a tensor has"),
+    "a letter of two sizes": (lambda: Own(lambda own, x: torch.einsum("nsj,tsj->nt", x, own.first)), PLACES,
+                   "uses einsum in its forward, which has the letter s for the sizes 5 and 1; the nearest"),
     "letters of samples": (lambda: Own(lambda own, x: own.dense(x) @ torch.einsum("bi,bj->ij", x, x)), ROWS,
                    "uses einsum in its forward, which sums over samples"),
+    "gradients within": (lambda: Own(given.by_own_gradient), ROWS,
+                         "cannot be captured by torch.export: its forward computes gradients, as by torch.autograd"),
+    "assigned data": (lambda: Own(given.with_assigned_data), ROWS, "its forward computes gradients, as by torch.auto"),
+    "a derivative": (lambda: Own(lambda own, x: torch.func.vmap(torch.func.jacrev(own.dense))(x)[:, 0]), ROWS,
+                     "cannot be captured by torch.export: its forward computes by torch.func (test_capture.py:"),
+    "an array": (lambda: Own(lambda own, x: own.dense(torch.from_numpy(np.sin(x.numpy())))), ROWS,
+                 "cannot be captured by torch.export: its forward makes a NumPy array of a tensor (test_capture.py:"),
+    "a copy": (lambda: Own(lambda own, x: deepcopy(own.dense)(x)), ROWS,
+               "its forward reads a tensor's memory, as copy.deepcopy or another library does (test_capture.py:"),
+    "sparse": (lambda: Own(lambda own, x: torch.sparse.mm(x.to_sparse(), own.dense.weight)), ROWS,
+               "cannot be captured by torch.export: UnsupportedOperatorException: aten._to_sparse.default (test_capt"),
+    "a sum over samples": (lambda: Own(lambda own, x: own.dense(x) @ (x.T @ own.dense(x))), ROWS,
+                   "uses matmul in its forward, which sums over samples: (4, n) and (n, 4); give numerics: native"),
+    "samples by samples": (lambda: Own(lambda own, x: own.dense(x) @ x.T), ROWS,
+               "uses matmul in its forward, which multiplies samples with one another: (n, 4) and (4, n); give num"),
+    "a vector": (lambda: Own(lambda own, x: own.dense(x) @ own.first[0, 0]), ROWS,
+               "which takes a vector: (n, 4) and (4,); the nearest that it does is a matrix of one row or column, as"),
     "places": (lambda: Own(lambda own, x: own.dense(x).max(1)[1].float() + own.dense(x).sum(1)), ROWS,
                "uses getitem in its forward, which takes the places of the largest, integers that depend on samples; "),
     "windows of several sizes": (lambda: images(nn.AdaptiveMaxPool2d((3, 3)), outputs=18), IMAGE,
@@ -630,6 +707,7 @@ def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("model.name: m ")
     assert says in text
     assert "\n" not in text
+    assert "fake" not in text
     assert len(text) < 420
     assert ("numerics: native" in text) == (name not in NOWHERE)
     assert capfd.readouterr() == ("", "")

@@ -263,9 +263,10 @@ BAD = {
     "{name: ternary, clip_sigma: -1}": ("compress.clip_sigma: is -1",),
     "{name: ef21}": ("compress.inner: is required",),
     "{name: ef21, inner: top_k}": ("compress.inner: is 'top_k'; it must be a mapping",),
-    "{name: ef21, inner: {name: topk, k: 3}}": ("compress.inner: inner.name is 'topk'; did you mean 'top_k'?",),
-    "{name: ef21, inner: {name: ef21, inner: {name: sign}}}": ("inner.name is 'ef21'", "known: error_feedback_sign,"),
-    "{name: ef21, inner: {name: top_k, k: 0}}": ("compress.inner: TopK: k: is 0",),
+    "{name: ef21, inner: {name: topk, k: 3}}": ("compress.inner.name: is 'topk'; did you mean 'top_k'?",),
+    "{name: ef21, inner: {name: ef21, inner: {name: sign}}}": ("compress.inner.name: is 'ef21'", "known: error_feed"),
+    "{name: ef21, inner: {name: top_k, k: 0}}": ("compress.inner.k: is 0",),
+    "{name: ef21, inner: {name: top_k, kk: 3}}": ("compress.inner.kk: unknown key; did you mean 'k'? (known: k)",),
     "{name: 'halving:Half'}": ("compress.name: class 'halving:Half' has no method 'compress'; a compressor needs",),
 }
 

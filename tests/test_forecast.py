@@ -58,15 +58,22 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
     (("iterations=null", "epochs=100", "data.train=60", "evaluation={every: 30, unit: epochs}"), 5),
     (("iterations=24000", "server={name: sync, lr: 0.1}", "evaluation={every: 50, unit: updates}"), 61),
     (("iterations=900", "probe={every: 1}", "evaluation.every=300"), 4),
+    (("iterations=30000", "evaluation={every: 2500, per_client: true}"), 13),
+    (("iterations=30000", "evaluation={every: 2500, per_client: true, test: true, gradient_norm: true}"), 13),
 ], ids=str)  # fmt: skip
 def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
-    """In the proportion of a stretch, whose measurement is kept; the end's test rows count as a row's many more."""
+    """In the proportion of a stretch, whose measurement is kept; what the end evaluates counts as a row's many more."""
     measured: dict[str, dict[str, Any]] = {}
     (run,) = estimate(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
     (stretch,) = measured.values()
     assert ("probe={every: 1}" in overrides) == (stretch.get("seconds_probe", 0) > 0)
     iterations = run.iterations * (stretch["seconds"] + stretch.get("seconds_probe", 0)) / stretch["iterations"]
-    evaluations = (rows + 300 / 297) * stretch["seconds_evaluation"] / stretch["rows"]
+    at_end, of_row = 300, 297  # test rows, and rows for validation
+    if "per_client: true" in overrides[-1]:
+        at_end += 1200  # each training row once
+    if "test: true" in overrides[-1]:
+        of_row += 300 + 3 * 1200  # forward, and twice as much backward
+    evaluations = (rows + at_end / of_row) * stretch["seconds_evaluation"] / stretch["rows"]
     assert run.seconds == pytest.approx(iterations + evaluations, rel=1e-9)
 
 

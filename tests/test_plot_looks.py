@@ -27,7 +27,7 @@ from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import End, apart, name_ends
 from fredsim.show.plots.numbers import TickNumbers, given, median, number
-from fredsim.show.plots.titles.answers import leaders, own_parts, ranked
+from fredsim.show.plots.titles.answers import in_order, leaders, own_parts, ranked
 from fredsim.show.plots.titles.fair import Field
 from fredsim.show.plots.words import field_name, head, noun, owners, said, spoken, words
 from fredsim.show.report import winner
@@ -97,6 +97,54 @@ def test_lines_of_one_run_that_cross_in_their_last_rows(name: str, made: list[Re
     assert said["SASGD"] == ("they cross" if crossing else "1 of 1")
     field = Field(["a", "b"], {}, last={"a": [-v for v in rows[0]], "b": [-v for v in rows[1]]})
     assert field.cross("a", "b", largest=True) == any(b < a for a, b in zip(*rows, strict=True))
+
+
+FINALS_OF = {
+    "one ahead": ([0.1, 0.2, 0.3], "Ahead: ASGD", "server (best first)"),
+    "two ahead": ([0.1, 0.1, 0.3], "Ahead: ASGD and SASGD (0.1 each)", "server (best first)"),
+    "two about equal": ([0.1, 0.101, 0.3], "About equal: ASGD and SASGD", "server (best first)"),
+    "all about equal": ([0.1, 0.101, 0.1005], "About equal: ASGD, FASGD and SASGD", "server"),
+    "only one": ([0.1, math.nan, math.nan], "Ahead: ASGD (0.1)", "server (best first)"),
+    "none": ([math.nan] * 3, "", "server"),
+}
+
+
+@pytest.mark.parametrize("name", FINALS_OF)
+def test_a_legend_has_an_order_of_merit_if_the_answer_has_one(
+    name: str, made: list[Result], drawn: list[Figure]
+) -> None:
+    finals, answer, heading = FINALS_OF[name]
+    end_with(made[:3], finals)
+    for row, run in enumerate(made[:3]):
+        run.metrics.loc[0, "validation_error"] = 0.9 + row / 100  # no two coincide
+    found = plot(made[:3], Path("x.png")).answer
+    assert found.startswith(answer)
+    assert bool(found) == bool(answer)
+    assert legend_title(drawn[0]) == heading
+
+
+def test_a_legend_has_none_where_lines_cross_or_are_ahead_equally_often(
+    made: list[Result], drawn: list[Figure]
+) -> None:
+    for run, values in zip(made[:2], ROWS_OF["late"], strict=True):
+        run.metrics["validation_error"] = values
+    assert plot(made[:2], Path("x.png")).answer.startswith("None ahead: ")
+    assert legend_title(drawn[0]) == "server"
+    once = {"a": 0.1, "b": 0.2}, {"a": 0.2, "b": 0.1}
+    assert leaders(once, {}) == "Ahead: a in 1 of 2 panels, b in 1"
+    assert not in_order(once)
+    assert in_order([*once, {"a": 0.1, "b": 0.2}])
+    third = [one | {"c": 0.3} for one in once]  # which is behind in both
+    assert in_order(third)
+    assert in_order([{"a": 0.1, "b": math.nan}] * 2)
+    assert in_order([{"a": 0.1, "b": 0.2}, {"a": math.nan, "b": math.nan}])  # one panel that has results
+    assert not in_order([{"a": 0.1, "b": 0.1}] * 2)
+    assert not in_order([{"a": 1.0, "b": 0.99}], largest=True)
+
+
+def legend_title(figure: Figure) -> str:
+    legend = figure.axes[0].get_legend() or figure.legends[0]
+    return legend.get_title().get_text()
 
 
 def test_lines_that_cross_in_a_panel_are_in_a_tie(made: list[Result]) -> None:
@@ -338,6 +386,24 @@ def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figu
     assert [line.get_linestyle() for line in drawn[1].axes[0].lines] == ["-", "--"]  # almost, and of two points each
     labels = [str(n) for n in range(12)]
     assert merged_names({"0": labels}, dict(zip(labels, labels, strict=True)))["0"].startswith("12 lines coincide")
+
+
+@pytest.mark.parametrize("kind", ["curves", "ends"])
+def test_lines_without_a_value_do_not_coincide(kind: str, made: list[Result], drawn: list[Figure]) -> None:
+    """Nothing of them is drawn: each has a name of its own in the legend."""
+    end_with(made[:2], [0.1, 0.1])
+    for run in made[2:4]:
+        run.metrics["validation_error"] = run.metrics["validation_loss"] = math.nan
+        run.cells[-1] |= {"validation_error": "nan", "validation_loss": "nan"}  # recorded so, not left out
+    plot(made[:4], Path("x.png"), kind)
+    plot(made[2:4], Path("x.png"), kind)
+    same = "ASGD and SASGD (2 lines coincide)"
+    for figure, wanted in zip(drawn, ({same, "FASGD", "DCASGD"}, {"FASGD", "DCASGD"}), strict=True):
+        legend = figure.axes[0].get_legend() or figure.legends[0]
+        assert {text.get_text().replace("\n", " ") for text in legend.get_texts()} == wanted
+    assert coinciding([{"a": None, "b": None, "c": 1, "d": 1}, {"a": None, "b": None}]) == {
+        "a": ["a"], "b": ["b"], "c": ["c", "d"],
+    }  # fmt: skip
 
 
 def test_no_line_is_yellow() -> None:

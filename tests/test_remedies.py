@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,10 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "a colon within a value": ("name: a: b\n", ("x.yaml:1:8: not valid YAML", "; indent the keys of a mapping alike")),
     "a tab": ("data:\n\tname: digits\n", ("x.yaml:2:1: not valid YAML", "; indent with spaces, not with tabs")),
+    "a capital in one of a few words": (
+        BASE + "backend: NumPy\n",
+        ("x.yaml:5: backend: is 'NumPy'; it must be 'auto', 'numpy', 'numba' or 'cuda'; did you",),
+    ),
     "an open bracket": ("data: {name: digits\nseed: 1\n", ("not valid YAML", "; close the bracket, }")),
     "an open list": ("sweep: {seed: [0, 1}\n", ("not valid YAML", "; close the bracket, ]")),
     "open quotes": ("name: 'a\n", ("not valid YAML", "; close the quotes")),
@@ -128,11 +133,40 @@ def test_an_argument_without_a_space_after_its_colon() -> None:
         ("lt", ["lr", "momentum"], "lr"),
         ("epsilon", ["c", "eps"], "eps"),
         ("Fasdg", ["asgd", "FASGD"], "FASGD"),
+        ("DC-ASGD", ["asgd", "dcasgd"], "dcasgd"),
+        ("trainloss", ["train_loss", "train"], "train_loss"),
+        ("loss", ["los_s", "l"], "los_s"),
+        ("_", ["-", "a"], None),
     ],
 )
 def test_a_name_is_near_that_another_is_misspelt_as(given: str, known: list[str], found: str | None) -> None:
     """One letter of two may be wrong; half of a longer one is another word."""
     assert errors.closest(given, known) == found
+
+
+#: By a key: names that PyTorch has, and what they are called here.
+OF_PYTORCH: dict[str, dict[str, str | None]] = {
+    "loss": {
+        "BCEWithLogitsLoss": "bce", "BCELoss": "bce", "binary_cross_entropy": "bce",
+        "CrossEntropyLoss": "cross_entropy",
+        "binary_cross_entropy_with_logits": "bce", "NLLLoss": "cross_entropy", "nll_loss": "cross_entropy",
+        "MSELoss": "mse", "mse_loss": "mse", "torch.nn.MSELoss": "mse", "torch.nn.functional.mse_loss": "mse",
+        "L1Loss": None, "HuberLoss": None, "KLDivLoss": None, "GaussianNLLLoss": None,
+    },
+    "clients.optimizer.name": {"SGD": "sgd", "AdamW": "adamw", "torch.optim.AdamW": "adamw", "Adam": "adamw"},
+    "server.name": {"SGD": "asgd", "RMSprop": "rmsprop", "NAdam": "nadam", "torch.optim.Adagrad": "adagrad"},
+    "server.lr.name": {"StepLR": "step", "CosineAnnealingLR": "cosine", "ExponentialLR": "exponential"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OF_PYTORCH)
+def test_names_that_pytorch_has(key: str, command: Callable[..., tuple[int, str, str]]) -> None:
+    Path("x.yaml").write_text(BASE)
+    for name, meant in OF_PYTORCH[key].items():
+        code, _, messages = command("show", "x.yaml", f"{key.removesuffix('.name')}={{name: {name}}}")
+        assert code == 2
+        hint = re.search("; did you mean '(.*?)'", messages)
+        assert (hint and hint[1]) == meant, messages
 
 
 def test_a_misspelt_file(refused: Refused) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 from pydantic import field_validator
 
 from fredsim.compressors.base import Compressor, Remembering
-from fredsim.errors import ConfigError, inside, nearest
-from fredsim.hyper import HyperParameters
+from fredsim.errors import inside
+from fredsim.hyper import HyperParameters, made_by_name
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
@@ -69,9 +69,4 @@ def make_inner(inner: dict[str, Any]) -> Compressor:
     """Return the compressor of {name: …, hyper-parameters}. Raises ConfigError if it is unknown, or EF21 itself."""
     from fredsim.compressors import COMPRESSORS  # not at import: that mapping is made from this module, among others
 
-    hyper = dict(inner)
-    name = hyper.pop("name", None)
-    known = [other for other in COMPRESSORS if other != "ef21"]
-    if name not in known:
-        raise ConfigError(f"inner.name is {name!r}{nearest(str(name), known)} (known: {', '.join(known)})")
-    return COMPRESSORS[name](**hyper)
+    return made_by_name(inner, {name: COMPRESSORS[name] for name in COMPRESSORS if name != "ef21"})

@@ -337,6 +337,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
                 raise
             if self.init is not None:
                 raise ConfigError(f"model.init is given, which PyTorch's own modules do not take: {error}") from error
+            model.check_calls()  # what it refuses, PyTorch cannot compute, either
             model.why_native = str(error)
             return model
 

@@ -640,6 +640,7 @@ class TorchEngine(OnOperations):
                 module.train(training)
                 with seeded(0):
                     self._try_forward(self._first(), "training" if training else "evaluation")
+        model.check_calls()
         with self.under_settings(ConfigError), seeded(0):
             output = module(self._first())
             check_own(self._its_loss, output, self._y[: self._mu])

@@ -256,6 +256,12 @@ class TorchModel(Network):
             calls = "of all clients, of evaluation, and of what is tried before the run"
             yield f"model.name: {self.name} counts in its attribute {counted!r} in forward: the calls {calls}, together"
 
+    def check_calls(self) -> None:
+        """Raise ConfigError if calls of the module have given it parameters, which no client and no server has."""
+        if made := [name for name, _ in self.module.named_parameters() if name not in self.own_memory]:
+            what = f"makes its parameter {made[0]!r} in forward, and nothing would train it"
+            raise self.refused(f"{what}; make it in __init__, or leave out nn.Parameter")
+
     def refused(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the module: `what` follows the module's name."""
         return ConfigError(f"model.name: {self.name} {what}")

@@ -94,6 +94,7 @@ def _call_first(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
             except BaseException as error:  # of any type: the module is the user's, and what is wrong is said later
                 if is_interrupt(error):
                     raise
+        model.check_calls()
         after = generator_states()
     if problem := casts.problem(divisor):
         raise model.refused(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fredsim.networks.capture.attention import fused
-from fredsim.networks.capture.products import linear, product_of
+from fredsim.networks.capture.products import linear, product_of, turned
 from fredsim.networks.capture.tensors import (
     Given,
     Tensor,
@@ -12,7 +12,7 @@ from fredsim.networks.capture.tensors import (
     traced,
     turned_matrix,
 )
-from fredsim.networks.capture.values import Builder, Traced
+from fredsim.networks.capture.values import BATCH, Builder, Traced
 from fredsim.numerics.ops.arithmetic import Add
 
 __all__: list[str] = []
@@ -22,6 +22,8 @@ __all__: list[str] = []
 def matmul(to: Builder, x: Tensor, other: Tensor) -> Traced:
     if isinstance(other, Given) and len(other.shape) == 2 and not other.rows:
         return linear(to, x, turned_matrix(other))
+    if isinstance(x, Given) and len(x.shape) == 2 and isinstance(other, Traced) and BATCH in other.dims[-1]:
+        return turned(linear(to, turned(other), x))
     return fused(to, x, other) or product_of(to, traced(to, x), traced(to, other))
 
 

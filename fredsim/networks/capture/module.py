@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,20 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Leaves, Shape, quiet
-from fredsim.plugins.failures import failed_on, failing, is_interrupt, message_of
+from fredsim.plugins.failures import failed_on, failing, is_interrupt, line_of, message_of
 
 __all__ = ["NATIVE", "Captured", "capture", "kept", "one_thread"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
 NOT_EXPORTED = "cannot be captured by torch.export"
+#: By a part of what torch.export says of its own tensors: what a forward does that it cannot follow.
+UNSEEN = {
+    "fake tensor in the exported program": "computes gradients, as by torch.autograd.grad, or assigns to .data",
+    ".numpy() is not supported": "makes a NumPy array of a tensor",
+    "Cannot access data pointer": "reads a tensor's memory, as copy.deepcopy or another library does",
+    "has no attribute 'constant'": "computes by torch.func",
+}
 #: How far the outputs and gradients of two programs may be apart, relative to the largest: far more than rounding is.
 TOLERANCE = 1e-3
 #: How far a tensor's gradient may be from PyTorch's, as lengths: rounding turns units of large networks on or off.
@@ -203,7 +211,11 @@ def _why(error: BaseException) -> str:
     if "data-dependent" in first:
         expression = first.partition("expression ")[2].partition(" (")[0]
         return f"decides by the values of its data (torch.export: data-dependent expression {expression})"
-    return f"{NOT_EXPORTED}: {type(error).__name__}: {first[:200]}"
+    told = next((what for text, what in UNSEEN.items() if text in first), "")
+    line = line_of(error) if any(frame.f_code.co_name == "forward" for frame, _ in walk_tb(error.__traceback__)) else ""
+    if told:
+        return f"{NOT_EXPORTED}: its forward {told}{line}"
+    return f"{NOT_EXPORTED}: {type(error).__name__}: {first[:200]}{line}"
 
 
 class _Comparison:

@@ -16,13 +16,13 @@ from fredsim.networks.capture.tensors import (
     named,
     traced,
 )
-from fredsim.networks.capture.values import Builder, Traced, UnsupportedError, shown
+from fredsim.networks.capture.values import BATCH, Builder, Traced, UnsupportedError, shown
 from fredsim.networks.capture.views import moved, repeated
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.products import MatMul
 
-__all__ = ["linear", "product_of"]
+__all__ = ["linear", "product_of", "turned"]
 
 
 @named("linear")
@@ -35,8 +35,7 @@ def linear(to: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
         wide = linear(to, x, replace(weight, rows=None), replace(bias, rows=None) if isinstance(bias, Given) else None)
         return to.sliced(wide, len(wide.dims) - 1, *weight.rows)
     if not isinstance(weight, Given):
-        turned = traced(to, weight)
-        found = product_of(to, traced(to, x), replace(turned, dims=turned.dims[::-1]))
+        found = product_of(to, traced(to, x), turned(traced(to, weight)))
         return found if bias is None else binary(to, Add(), found, bias)
     if bias is not None and (not isinstance(bias, Given) or bias.rows):
         return binary(to, Add(), linear(to, x, weight), bias)
@@ -59,7 +58,15 @@ def cumsum(to: Builder, x: Tensor, dim: int) -> Traced:
 def product_of(to: Builder, a: Traced, b: Traced) -> Traced:
     """Return a·b of traced tensors, as torch.matmul does."""
     if len(a.dims) < 2 or len(b.dims) < 2:
-        raise UnsupportedError(f"takes a vector: {shown(a)} and {shown(b)}")
+        raise UnsupportedError(
+            f"takes a vector: {shown(a)} and {shown(b)}", "a matrix of one row or column, as v[:, None]"
+        )
+    if BATCH in a.dims[-1] or BATCH in b.dims[-2]:
+        raise UnsupportedError(f"sums over samples: {shown(a)} and {shown(b)}")
+    if BATCH in b.dims[-1]:
+        if a.batch is not None:
+            raise UnsupportedError(f"multiplies samples with one another: {shown(a)} and {shown(b)}")
+        return turned(product_of(to, turned(b), turned(a)))
     if b.batch is None and len(b.dims) == 2:
         rows, kept_dims = to.rows(a)
         shape = to.shapes[rows]
@@ -71,9 +78,15 @@ def product_of(to: Builder, a: Traced, b: Traced) -> Traced:
     a, b = (repeated(to, x, [*lead, *(size.count for size in x.sizes[-2:])]) for x in (a, b))
     # Together as with one more dimension, which the other lacks, so that all but the last two are alike.
     values, dims, kept = to.together(replace(a, dims=(*a.dims, ())), replace(b, dims=(*b.dims[:-2], (), *b.dims[-2:])))
-    left, right = values
-    left = to.reshaped(left, to.shapes[left][:-1])
-    shape = to.shapes[right]
-    right = to.reshaped(right, (*shape[:-3], *shape[-2:]))
+    (*rows_of, k, _), shape = (to.shapes[value] for value in values)
+    of_sample = () if count - 2 in kept else (1,)  # each sample is a row
+    left = to.reshaped(values[0], (*rows_of, *of_sample, k))
+    right = to.reshaped(values[1], shape if of_sample else (*shape[:-3], *shape[-2:]))
     product = to.add(MatMul(), left, right)
+    product = to.reshaped(product, (*rows_of, to.shapes[product][-1]))
     return to.of_together(product, (*dims[:-2], ()), [i for i in kept if i < len(dims) - 1])
+
+
+def turned(x: Traced) -> Traced:
+    """Return a tensor whose last two dimensions have changed places."""
+    return replace(x, dims=(*x.dims[:-2], *x.dims[:-3:-1]))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fredsim.networks.capture.images import total
 from fredsim.networks.capture.products import linear, product_of
 from fredsim.networks.capture.tensors import Given, Tensor, named, traced, turned_matrix
-from fredsim.networks.capture.values import BATCH, Builder, Size, Traced, UnsupportedError
+from fredsim.networks.capture.values import BATCH, Builder, Size, Traced, UnsupportedError, plain
 
 __all__: list[str] = []
 
@@ -32,6 +32,15 @@ def einsum(to: Builder, equation: str, tensors: Sequence[Tensor]) -> Tensor:
     return _ordered(traced(to, x), own, output)
 
 
+def _sizes(x: Tensor) -> Sequence[Size]:
+    """Return the sizes of a tensor without adding a node for it."""
+    if isinstance(x, Traced):
+        return x.sizes
+    return [Size(n) for n in x.shape] if isinstance(x, Given) else [
+        Size(n, i == x.batch) for i, n in enumerate(x.values.shape)
+    ]  # fmt: skip
+
+
 def _without(to: Builder, x: Traced, letters: str, kept: str) -> Traced:
     """Return a tensor summed over the letters that are not kept."""
     gone = [i for i, letter in enumerate(letters) if letter not in kept]
@@ -46,10 +55,14 @@ def _ordered(x: Traced, letters: str, output: str) -> Traced:
 def _product(to: Builder, a: Tensor, own: str, b: Tensor, its: str, kept: set[str]) -> tuple[Tensor, str]:
     """Return the product of two tensors, summed over the letters that nothing else has, and its letters."""
     summed = [letter for letter in own if letter in its and letter not in kept]
-    if isinstance(b, Given) and len(b.shape) == 2 and not b.rows and own[-1] == its[0] == "".join(summed):
-        return linear(to, a, turned_matrix(b)), own[:-1] + its[1]
-    if isinstance(b, Given) and len(b.shape) == 2 and not b.rows and own[-1] == its[1] == "".join(summed):
-        return linear(to, a, b), own[:-1] + its[0]
+    for letter in sorted({*own} & {*its}):
+        one, other = _sizes(a)[own.index(letter)], _sizes(b)[its.index(letter)]
+        if one != other:
+            raise UnsupportedError(f"has the letter {letter} for the sizes {plain(one)} and {plain(other)}", "expand")
+    matrix = isinstance(b, Given) and len(b.shape) == 2 and not b.rows
+    if matrix and summed and summed == [*own[-1:]] and {*own[:-1], *its} - {*summed} <= kept:  # a dense layer
+        assert isinstance(b, Given)
+        return linear(to, a, turned_matrix(b) if own[-1] == its[0] else b), own[:-1] + its.replace(own[-1], "")
     first, second = traced(to, a), traced(to, b)
     alone = "".join(kept | set(own) & set(its))
     first, second = _without(to, first, own, alone), _without(to, second, its, alone)

@@ -48,6 +48,7 @@ ENOUGH_SECONDS = 0.3  # how long a beginning must take for the time of the whole
 FIRST_LENGTH = 64  # iterations of the first beginning that is tried
 #: How many updates a beginning must have where a run, or its rows, are counted in them; unless it takes too long.
 LEAST_UPDATES, LONGEST_SECONDS = 2, 30.0
+GRADIENT = 3  # how many times as long as their evaluation the gradient over all training rows takes, about
 PER_CLIENT_ON_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be forecast …
 MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many as take five times ENOUGH_SECONDS
 
@@ -305,9 +306,8 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     most_held, memory = _memory(prepared, summary, clients)
     pushed, fetched = _bytes(prepared, summary, total)
     _, protocol = make_server(experiment)
-    rows, dataset = _rows(prepared, run_clock, forecast, summary, total), prepared.dataset
+    rows = _rows(prepared, run_clock, forecast, summary, total)
     spent = summary["seconds"] + summary.get("seconds_probe", 0.0)
-    evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
     exact = length.updates is None and (forecast is None or forecast.exact)
     # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
     counted = prepared.interval.unit != "updates" or total == done or summary["updates"] == done
@@ -320,13 +320,21 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         memory=memory,
         pushed=pushed,
         fetched=fetched,
-        seconds=total * spent / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
+        seconds=total * spent / done + (rows + _at_end(prepared)) * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
         exact=exact,
         exact_rows=exact and counted,
     )
+
+
+def _at_end(prepared: Prepared) -> float:
+    """Return how many times as long as that of a row of metrics.csv the evaluation at the end takes."""
+    asked, dataset = prepared.experiment.evaluation, prepared.dataset
+    of_row = len(dataset.validation) + asked.test * len(dataset.test)
+    of_row += asked.gradient_norm * GRADIENT * len(dataset.train)
+    return (len(dataset.test) + asked.per_client * len(dataset.train)) / max(1, of_row)
 
 
 def _bytes(prepared: Prepared, summary: dict[str, Any], total: int) -> tuple[int, int]:

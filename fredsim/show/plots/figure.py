@@ -253,9 +253,9 @@ def _words(subject: Subject, names: dict[str, str], drawing: Drawing, panels: in
     if subject.values or drawing.heading or len(drawing.order) < 2:
         return Words(title, names)
     first = drawing.first if drawing.answer else ""
-    if first:
-        if panels > 1:
-            first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
+    if first and panels > 1:
+        first = MOST_WINS if first == BEST_FIRST else f"{first} by mean rank"
+    if drawing.answer:
         names = names | {label: f"{names.get(label, label)} (not compared)" for label in drawing.apart}
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 

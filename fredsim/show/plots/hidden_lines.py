@@ -30,13 +30,15 @@ LARGER = 2.2  # how much larger, in points, the marker of a line below another i
 def coinciding(panels: Sequence[Mapping[str, Hashable]]) -> dict[str, list[str]]:
     """Return the labels of lines that are drawn, each with those that coincide with it in all panels, itself first.
 
-    `panels`: what is the same for lines that coincide there, by label.
+    `panels`: what is the same for lines that coincide there, by label; None if nothing of a line is seen there. A line
+    of which nothing is seen in any panel coincides with none.
     """
     first: dict[Hashable, str] = {}
     found: dict[str, list[str]] = {}
     for label in dict.fromkeys(label for shapes in panels for label in shapes):
         shape = tuple(shapes.get(label) for shapes in panels)
-        found.setdefault(first.setdefault(shape, label), []).append(label)
+        seen = any(one is not None for one in shape)
+        found.setdefault(first.setdefault(shape if seen else label, label), []).append(label)
     return found
 
 

@@ -130,7 +130,10 @@ def _coinciding(panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]]) 
     """Return the labels of the lines to draw, each with those that have the same values in all panels."""
     crosses = [{line.label: tuple(run.has_diverged for run in line.runs) for line in panel.lines} for panel in panels]
     pairs = zip(shapes, crosses, strict=True)
-    return coinciding([{label: (found[label].key, ends[label]) for label in found} for found, ends in pairs])
+    return coinciding([
+        {label: (shape.key, ends[label]) if np.isfinite(shape.middle).any() else None for label, shape in found.items()}
+        for found, ends in pairs
+    ])  # fmt: skip
 
 
 KIND = Kind(draw, shared=True, shows="published")

@@ -67,9 +67,11 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 
     top = _top(every, options.y)
     names = iter(labels([point.runs[0] for point in every]))
-    same = coinciding(
-        [{label: tuple(point.key for point in some) for label, some in found.items()} for found in points]
-    )
+    same = coinciding([
+        {label: tuple(point.key for point in some) if any(drawable(point.middle) for point in some) else None
+         for label, some in found.items()}
+        for found in points
+    ])  # fmt: skip
     rows: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     sources: dict[str, None] = {}

@@ -25,7 +25,7 @@ from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.styles import MOST_LINES, WIDEST, Style, style_of
-from fredsim.show.plots.titles.answers import MOST_WINS, leaders, ranked
+from fredsim.show.plots.titles.answers import MOST_WINS, in_order, leaders, ranked
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import of_one, single, which, which_is_first
 from fredsim.show.plots.titles.subjects import Subject, common_server, subject_of
@@ -87,7 +87,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     axes.set_yticks(range(len(lines)), shown, fontsize=size)
     absent = any(line not in column for column in cells.numbers for line in lines)
     empty = "; empty: not run" if absent else ""
-    order = f"; rows: {MOST_WINS}" if len(panels) > 1 < len(lines) and lines == best else ""
+    ordered = lines == best and len(panels) > 1 < len(lines) and in_order(cells.numbers, fields=fields)
+    order = f"; rows: {MOST_WINS}" if ordered else ""
     label = f"in a cell: {cells.label}; less is better; bold: the best of a column{empty}{order}"
     beside = max(len(line) for name in shown for line in name.split("\n"))  # the letters that take width from cells
     most = LABEL if style.width else int(17.5 * wide - 1.1 * beside)

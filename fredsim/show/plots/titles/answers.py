@@ -12,7 +12,7 @@ from itertools import combinations
 from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.fair import Field, nowhere_compared
 
-__all__ = ["MOST_WINS", "UNBROKEN", "equals", "leaders", "most_wins", "own_parts", "ranked", "shortened"]
+__all__ = ["MOST_WINS", "UNBROKEN", "equals", "in_order", "leaders", "most_wins", "own_parts", "ranked", "shortened"]
 
 MOST_LEADERS = 2  # the most lines that an answer names
 ABOUT_EQUAL = 0.02  # the difference from the best, relative to it, up to which lines are called about equal
@@ -119,6 +119,24 @@ def leaders(
         return f"{start or first}{shared}:{rest}{_reference(values[0], fields[0], names, unit, largest=largest)}"
     wins = [_ahead(found, field, largest=largest) for found, field in finite]
     return f"{start or 'Ahead'}: {most_wins(wins, called, len(compared), panels)}{_references(values, fields, names)}"
+
+
+def in_order(values: Values, *, largest: bool = False, fields: Sequence[Field] = ()) -> bool:
+    """Return whether lines have an order of merit, as far as `leaders` says so.
+
+    They have none if those with the best value cross, or if all are about equal; in several panels, if all are ahead
+    equally often.
+    """
+    compared = [one for one in _compared(*_that_count(values, fields)) if one[0]]
+    if len(compared) != 1:
+        wins = Counter(label for found, field in compared for label in _ahead(found, field, largest=largest))
+        return len({wins[label] for _, field in compared for label in field.compared}) > 1
+    ((found, field),) = compared
+    best = (max if largest else min)(found.values())
+    if {found[label] for label in _ahead(found, field, largest=largest)} != {best}:
+        return False
+    near = [label for label, value in found.items() if abs(value - best) <= ABOUT_EQUAL * abs(best)]
+    return len(near) < len(field.compared)
 
 
 def most_wins(wins: Sequence[Sequence[str]], called: Mapping[str, str], total: int, panels: str) -> str:

@@ -19,7 +19,7 @@ from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import median, number
-from fredsim.show.plots.titles.answers import leaders, ranked
+from fredsim.show.plots.titles.answers import in_order, leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of, nowhere_compared
 from fredsim.show.plots.titles.questions import direction, known_best, of_one, single, which, which_is_first
@@ -83,6 +83,8 @@ def titled(
         question, answer = _of_counts(panels, finals, (y, when), largest=largest)
     elif directed:
         answer = leaders(finals, subject.full, largest=largest, fields=fields)
+    if not cheap and not in_order(finals, largest=largest, fields=fields):
+        drawing = replace(drawing, first="")
     better = direction(largest=largest, cheap=cheap) if directed else ""
     order = _drawn(ranked(finals, largest=largest, fields=fields, by_wins=not cheap), same)
     merged = merged_names(same, subject.entries)
@@ -110,6 +112,7 @@ def _titled_to_goal(
     else:
         question = which_is_first(subject, y, goal)
         answer = leaders(scaled, subject.full, f" {name or x}", fields=fields)
+        drawing = drawing if in_order(scaled, fields=fields) else replace(drawing, first="")
     return replace(
         drawing, question=question, answer=answer, order=_drawn(ranked(times, fields=fields), same),
         apart=nowhere_compared(fields), merged=merged_names(same, subject.entries),

@@ -15,7 +15,7 @@ from fredsim.show.plots.finals import final_middle, final_values, goal_of, last_
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number, worth
-from fredsim.show.plots.titles.answers import leaders, ranked
+from fredsim.show.plots.titles.answers import in_order, leaders, ranked
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
 from fredsim.show.plots.titles.fair import Field, field_of, nowhere_compared
 from fredsim.show.plots.titles.questions import UNNAMED, direction, known_best, single
@@ -95,6 +95,8 @@ def titled(
     answer = leaders(finals, _placed(best, subject.full, options), largest=largest, fields=fields)
     by_wins = options.axis is not None
     order = [one for one in ranked(finals, largest=largest, fields=fields, by_wins=by_wins) if one in same]
+    if not in_order(finals, largest=largest, fields=fields):
+        drawing = replace(drawing, first="")
     if options.axis is None:
         drawing = replace(drawing, first=f"{adjective} first")  # the answer also counts what it costs
         cost = options.x or "bytes"
