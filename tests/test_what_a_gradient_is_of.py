@@ -246,7 +246,7 @@ def test_ternary_sync_refuses_a_gate_on_fetches(simulate: Simulate) -> None:
 @pytest.mark.parametrize(("inner", "instead"), [("bfasgd", "fasgd"), ("downpour", "asgd")])
 def test_an_inner_server_brings_no_gates(simulate: Simulate, inner: str, instead: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"inner.name is '{inner}', whose gates .*; use {instead}, and give the gates"
+        ConfigError, match=f"server.inner.name: is '{inner}', whose gates .*; use {instead}, and give the gates"
     ):
         simulate({"server": {"name": "sync", "inner": {"name": inner, "lr": 0.1}}})
 
