@@ -111,6 +111,9 @@ def test_more_validation_rows_leave_fewer_to_train_on(simulate: Callable[..., Re
 
 def test_overlap_on_the_command_line(small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml, "data.train=1400", says=("data.train 1400 and data.validation 297 overlap", "lower one"))
+    for rows in (1497, 2000):
+        says = f"data.train 1200 and data.validation {rows} overlap: the training part has 1497 rows"
+        refused("run", small_yaml, f"data.validation={rows}", says=(says,))
 
 
 @pytest.mark.parametrize(

@@ -387,8 +387,9 @@ def _load(kind: str, path: str, digest: str | None, root: Path, block: int, want
 
 
 def usual_train(usual: int, total: int, validation: int) -> int:
-    """Return how many of `total` rows are trained on, `usual` if that leaves enough for validation."""
-    return min(usual, max(1, total - validation))
+    """Return how many of `total` rows are trained on: `usual`, or those that validation leaves, if it leaves any."""
+    left = total - validation
+    return min(usual, left) if left > 0 else usual
 
 
 def divided(kind: str, total: int, train: int | None, validation: int | None) -> tuple[int, int]:
