@@ -119,8 +119,8 @@ def simulate(case: Case, file: Path, numerics: str, iterations: int, threads: in
         warnings.simplefilter("ignore", FredsimWarning)  # drawn labels cannot be learned
         result = fredsim.run(experiment, out=folder)
         assert isinstance(result, Result)
-        if result.summary["status"] != "finished":  # its time would be that of fewer iterations
-            status = result.summary["status"]
+        status = result.summary["status"]
+        if status != "finished":  # its time would be that of fewer iterations
             raise SystemExit(f"{case.label}, µ = {case.mu}: the run of {iterations} iterations is {status}")
         names = [name for name, _ in case.module().named_parameters()]
         params = np.concatenate([result.params[name].reshape(-1) for name in names])

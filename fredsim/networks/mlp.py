@@ -58,15 +58,6 @@ class Mlp(Network):
         return initial_parameters(self.graph, streams, self.init, self.std)
 
 
-def as_mlp(graph: Graph) -> Mlp | None:
-    """Return the multilayer perceptron that a graph is, None if it is another network; its initial weights differ."""
-    widths = [node.operator.outputs for node in graph.nodes if isinstance(node.operator, Linear)]
-    if not widths or len(graph.sample) != 1:
-        return None
-    found = Mlp((*graph.sample, *widths))
-    return found if found.graph == graph else None
-
-
 class DenseLayer(NamedTuple):
     """A layer's tensors by their names, and whether its weight is (inputs, outputs); if not, it is PyTorch's."""
 
@@ -106,3 +97,10 @@ def dense_layers(graph: Graph) -> DenseLayers | None:
     if sorted(names) != sorted(graph.layout.slices):  # one is used twice, or not at all
         return None
     return DenseLayers(sizes, tuple(layers), graph.layout)
+
+
+def as_mlp(graph: Graph) -> Mlp | None:
+    """Return the multilayer perceptron that a graph is, None if it is another network; its initial weights differ."""
+    layers = dense_layers(graph)
+    found = Mlp(layers.sizes) if layers else None
+    return found if found and found.graph == graph else None

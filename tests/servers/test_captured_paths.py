@@ -71,6 +71,17 @@ class Beside(nn.Module):
         return self.c(self.b(x).relu() + x)
 
 
+class Spare(nn.Module):
+    'With a layer that it does not use, which a rule changes all the same.'
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = nn.Linear(64, 10), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.used(x.flatten(1))
+
+
 def unlike(what):
     middle = {"bias": nn.Linear(64, 16, bias=False), "gelu": nn.Linear(64, 16), "two": nn.Linear(64, 16)}[what]
     between = {"bias": [nn.ReLU()], "gelu": [nn.GELU()], "two": [nn.ReLU(), nn.ReLU()]}[what]
@@ -125,6 +136,7 @@ WHOLE = "the engine forms whole gradients"
     [
         (module("Twice"), WHOLE),
         (module("Beside"), WHOLE),
+        (module("Spare"), WHOLE),
         *((module("unlike", what=what), WHOLE) for what in ("bias", "gelu", "two")),
         (module("dense", hidden=[]) | {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}}, WHOLE),
         (module("dense", hidden=[16], trainable="1.*"), "some tensors are not trained"),

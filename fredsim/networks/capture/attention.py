@@ -10,7 +10,7 @@ import numpy as np
 
 from fredsim.networks.capture.elements import LARGEST, SHARED, clamp, detach, dropout, exp, log, scaled
 from fredsim.networks.capture.images import amax, total
-from fredsim.networks.capture.products import product_of
+from fredsim.networks.capture.products import product_of, turned
 from fredsim.networks.capture.tensors import (
     Fixed,
     Given,
@@ -100,10 +100,9 @@ def attended(to: Builder, q: Traced, k: Traced, v: Traced, operator: Attention) 
 def _attention_with_bias(
     to: Builder, q: Traced, k: Traced, v: Traced, bias: Tensor, p: float, scale: float | None
 ) -> Traced:
-    turned = replace(k, dims=(*k.dims[:-2], k.dims[-1], k.dims[-2]))
     if isinstance(bias, Fixed) and bias.values.dtype.kind == "b":  # what it does not show is hidden
         bias = replace(bias, values=np.where(bias.values, 0, -np.inf).astype(np.float32))
-    scores = scaled(to, product_of(to, q, turned), 1 / math.sqrt(q.sizes[-1].count) if scale is None else scale)
+    scores = scaled(to, product_of(to, q, turned(k)), 1 / math.sqrt(q.sizes[-1].count) if scale is None else scale)
     weights = dropout(to, softmax(to, binary(to, Add(), scores, bias), -1), p, True)
     return product_of(to, traced(to, weights), v)
 

@@ -36,9 +36,9 @@ def _sizes(x: Tensor) -> Sequence[Size]:
     """Return the sizes of a tensor without adding a node for it."""
     if isinstance(x, Traced):
         return x.sizes
-    return [Size(n) for n in x.shape] if isinstance(x, Given) else [
-        Size(n, i == x.batch) for i, n in enumerate(x.values.shape)
-    ]  # fmt: skip
+    if isinstance(x, Given):
+        return [Size(n) for n in x.shape]
+    return [Size(n, i == x.batch) for i, n in enumerate(x.values.shape)]
 
 
 def _without(to: Builder, x: Traced, letters: str, kept: str) -> Traced:
