@@ -113,7 +113,7 @@ def test_a_gradient_that_is_another_parameter(
     model, operations = model_of("Crossed"), make_operations("numba", 1)
     engine = TorchEngine(model, digits, 4, 1, operations)
     engine.fix_window(None, 1)
-    assert engine.by_views == views
+    assert engine._own.by_views == views
     theta, here = aligned(model.layout.size), np.zeros(1, np.int64)
     theta[...] = model.initial_params
     executor = engine.queue_executor(ASGD.rule, theta, [], 1, operations.pool(len(theta), Limits()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,12 @@ def check_hooks(module: Any, refused: Refused) -> None:
 @contextmanager
 def nothing_again(refused: Refused) -> Iterator[None]:
     """Raise ConfigError if a module is called in the backward pass of a `with` block, which has other parameters."""
+    thread = get_ident()
 
     def called(module: Any, given: Any) -> None:
         del given
+        if get_ident() != thread:  # the passes of another client
+            return
         what = f"computes its {type(module).__name__} again on the way back (torch.utils.checkpoint)"
         raise refused(
             f"{what}, with the parameters of the backward pass; leave that out, or stash weights (stages.delay)"

@@ -12,7 +12,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from fredsim.compute.engines import BackendOperations, Engine, FusedExecutor, Part, QueueExecutor
 from fredsim.compute.graph_engine import OnOperations
@@ -30,12 +30,13 @@ from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.building import as_array, same
-from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
+from fredsim.native.checks import Casts, check_gradient, check_hooks
+from fredsim.native.concurrent import ConcurrentPasses, at_the_same_time
 from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.own_loss import OwnLoss
-from fredsim.native.params import OwnParams, channels_last
+from fredsim.native.passes import Minibatches, Passes
 from fredsim.native.queue import TorchQueueExecutor
 from fredsim.native.settings import deterministic, filling, keyed
 from fredsim.native.statistics import forget, norms_alone
@@ -59,6 +60,7 @@ Tensors = dict[str, torch.Tensor]
 FIRST = Draws(0, 0, 0)
 #: The fewest samples of which a loss is tried out.
 FEW = 4
+OWN_STATISTICS = "each client has running statistics of its own"
 #: How far gradients of images in two orders of memory may be apart, relative to the largest element.
 FAR = 0.1
 
@@ -97,27 +99,25 @@ class TorchEngine(OnOperations):
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._its_loss = CrossEntropy(ignored=dataset.ignored) if model.loss is None else model.loss
         self._losses_of, self._answers = losses_of(self._its_loss), wrong_answers(self._its_loss)
-        self._x, self._y = self._samples(dataset.train)
         self._grads: Array = np.empty((0, model.layout.size), np.float32)
         self._each_grad: list[Array] = []  # its rows
         self._gradient = grad(self._loss, has_aux=True)
-        self.width, self._no_vmap = 1, ""  # how many minibatches are computed at once; why vmap is not used
+        self.width, self._why_alone = 1, ""  # how many minibatches vmap computes at once; why they are computed alone
+        #: What computes the passes of several clients at the same time, each as if there were no other.
+        self.concurrent: ConcurrentPasses | None = None
+        self._most, self._threads_of_pass = 1, self.threads  # how many at most, and the threads of each
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
-        self.draws = False  # whether the module draws random numbers in training
         #: The states of the generators at the last evaluation. If they have changed between two, all engines of the
         #: module for whose minibatches it draws nothing look at each gradient.
         self._states: dict[str, bytes] | None = None
-        self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
-        self._channels_last = False  # whether images and filters are stored that way
-        self._rows_of = self._rows = self._x  # images, and the same ones as rows, if they are stored that way
-        self._own = OwnParams(model)
+        self._train = Minibatches(*self._samples(dataset.train))
+        self._passes = Passes(model, self._train, self._losses_of, mu)
+        self._own = self._passes.own
         #: Whether the module has its parameters as attributes alone, so that it can be evaluated with others in these.
         self._by_attributes = True
         self._make_room()
-        self._shares = torch.full((mu,), 1 / mu, device=self._device)  # of samples in the mean loss
-        self._buffers, self._places = Unchanged(self._module, model.frozen_values), _places(self._module)
         try:
             self._try_out()
         except BaseException:
@@ -154,27 +154,49 @@ class TorchEngine(OnOperations):
         try:
             yield
             if client is not None:
-                self.statistics.computed(client, [as_array(value) for value in self._running.values()])
+                self.statistics.computed(client, [as_array(value) for value in self._passes.running.values()])
         finally:
-            self._running = {}
+            self._passes.running = {}
 
     def _set_running(self, arrays: Sequence[NDArray[Any]]) -> None:
         given = zip(self._model.running, arrays, strict=True)
-        self._running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
-        for name, value in self._running.items():  # what is computed again on the way back reads the module's own ones
+        self._passes.running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
+        for name, value in self._passes.running.items():  # what is computed again on the way back reads the own ones
             self._module.get_buffer(name).copy_(value)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
-        It is `wanted`, else 1: several by vmap took longer than one after the other for nearly all modules on a CPU. It
-        is 1 if vmap fails, or if a gradient's bits depend on its place among the others.
+        If it is `wanted`, so many are computed by vmap; by default, by threads (see `concurrent`), which changes no
+        bit. It is 1 if vmap fails, or if a gradient's bits depend on its place among the others.
         """
         self.width = min(wanted or 1, clients)
-        self._no_vmap = self._why_no_vmap() if self.width > 1 else "no more are taken at once"
-        if self._no_vmap:
+        self._why_alone = self._why_no_vmap() if self.width > 1 else "no more are taken at once"
+        if self._why_alone:
             self.width = 1
-        return self.width
+        self._end_concurrent()
+        self._most, self._threads_of_pass = 1, self.threads
+        if wanted is None:
+            with self.under_settings(ConfigError):
+                found, self._why_alone = self._at_the_same_time(clients)
+            if found is not None:
+                self.concurrent, self._most, self._threads_of_pass = found, found.most, found.threads
+                if found.at_once == 1:
+                    self._end_concurrent()
+        return self.width if self.concurrent is None else self.concurrent.at_once
+
+    def _at_the_same_time(self, clients: int) -> tuple[ConcurrentPasses | None, str]:
+        if self.draws:
+            return None, "it draws random numbers"
+        if self.statistics is not None:
+            return None, OWN_STATISTICS
+        return at_the_same_time(self._passes, self._model, self._mu, min(clients, self.threads), self.threads)
+
+    def _end_concurrent(self) -> None:
+        if self.concurrent is not None:
+            self.concurrent.close()
+            self.concurrent = None
+        self._passes.leave_twins()
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
         """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
@@ -184,7 +206,7 @@ class TorchEngine(OnOperations):
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int, pool: Pool) -> QueueExecutor:
         """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
         servers: list[Array] = [params, *arrays]
-        stored = self.width == 1 and torch.channels_last in self.formats
+        stored = self.width == 1 and torch.channels_last in self._own.formats
         own = [aligned(len(array)) for array in servers] if stored else servers
 
         def copy_all(sources: Sequence[Array], targets: Sequence[Array], *, to_stored: bool) -> None:
@@ -197,40 +219,37 @@ class TorchEngine(OnOperations):
 
     def _updates(self, rule: Rule, arrays: Sequence[Array], *, stored: bool = False) -> Updates:
         layout = self._model.layout
-        update = cast(Any, self._operations).rule_in_parts(rule, arrays, layout.sizes)
-        return Updates(self, update, layout, stored=stored)
+        alone = self._threads_of_pass < self.threads  # so that PyTorch's other threads sleep
+        update = cast(Any, self._operations).rule_in_parts(rule, arrays, layout.sizes, alone=alone)
+        return Updates(self._passes, update, layout, stored=stored)
 
     @property
-    def formats(self) -> Sequence[torch.memory_format]:
-        """The memory format of each parameter."""
-        return self._own.formats
-
-    @property
-    def by_views(self) -> bool:
-        """Whether the module's parameters may be views of what clients hold."""
-        return self._own.by_views
+    def draws(self) -> bool:
+        """Whether the module draws random numbers in training."""
+        return self._passes.draws
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
-        alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
+        how = self._why_alone and f"one client after the other: {self._why_alone}"
+        if self._most > 1:
+            threads = f"{self._threads_of_pass} thread{'s' * (self._threads_of_pass > 1)}"
+            how = f"each client on {threads}, {self._most} at the same time"
         files = {"model_files": self._model.files} if self._model.files else {}
-        return {"numerics": self.numerics, "vmap": alone or f"{self.width} clients at once", **files}
+        return {"numerics": self.numerics, "vmap": how or f"{self.width} clients at once", **files}
 
     def gradients(
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
-        """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
+        """Compute as many minibatches at once as `fix_window` chose; by vmap, the last call repeats its last one."""
+        if self.width == 1:
+            return self._gradients_of_each(held, None, rows, keys)
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
-        with self.under_settings(SimulationError):
+        with self.computing():
             for begin in range(0, len(rows), self.width):
                 end = min(begin + self.width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self.width), end - 1)
-                with self.drawing(keys and keys.one(begin)), self._tracking(keys, begin):
-                    if self.width == 1:
-                        losses[begin] = self._compute_one(held[begin], rows[begin], self._each_grad[begin])
-                        continue
-                    found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
+                found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
@@ -238,14 +257,33 @@ class TorchEngine(OnOperations):
     def gradients_at_two(
         self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
-        """Compute one minibatch after the other; see Engine."""
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        return self._gradients_of_each(forward, backward, rows, keys)
+
+    def _gradients_of_each(
+        self, held: Sequence[Array], backward: Sequence[Array] | None, rows: NDArray[np.int64], keys: Keys | None
+    ) -> tuple[Array, Array]:
+        """Compute one minibatch after the other, or several at the same time."""
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
-        with self.under_settings(SimulationError):
-            for b in range(len(rows)):
-                with self.drawing(keys and keys.one(b)), self._tracking(keys, b):
-                    losses[b] = self._compute_one(forward[b], rows[b], self._each_grad[b], backward[b])
+
+        def compute(passes: Passes, b: int) -> None:
+            losses[b] = passes.write_one(
+                self._each_grad[b], held[b], rows[b], None if backward is None else backward[b]
+            )
+
+        with self.computing():
+            if self.concurrent is not None:
+                self.concurrent.run([0] * len(rows), compute)
+            else:
+                for b in range(len(rows)):
+                    with self.drawing(keys and keys.one(b)), self._tracking(keys, b):
+                        compute(self._passes, b)
         return self._grads[: len(rows)], losses
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return what is to be entered while gradients are computed."""
+        return self.under_settings(SimulationError, self._threads_of_pass if self.concurrent is None else None)
 
     def _allocate(self, count: int) -> None:
         """Have room for so many gradients."""
@@ -270,8 +308,7 @@ class TorchEngine(OnOperations):
 
     def samples_changed(self) -> None:
         """Take the training samples from the data set again."""
-        self._x, self._y = self._samples(self._dataset.train)
-        self._x = channels_last(self._x) if self._channels_last else self._x
+        self._train.put(*self._samples(self._dataset.train))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
@@ -300,17 +337,20 @@ class TorchEngine(OnOperations):
             with self.under_settings(SimulationError), self._evaluating(served):
                 batches = self._evaluation_batches(params, x) if batches is None else batches
                 some = batches.pop(0)
-                output = self._logits(self._given(params), x[some].clone())  # a module may write into what it is given
+                # A module may write into what it is given.
+                output = self._passes.logits(self._given(params), x[some].clone())
                 # It may also be differentiated, or a view of negated numbers, neither of which NumPy takes.
                 output = output.detach().resolve_neg()
             yield some, output, y[some]
-        if changed := self._buffers.changed(self._may_change):
+        each = (self._passes, *self._passes.twins)
+        if changed := next(filter(None, (one.unchanged.changed(self._may_change) for one in each)), ""):
             raise SimulationError(
                 f"model.name: {self._model.name} has changed its {changed} since the run began, which no client "
                 "pushes; keep what is not trained as it is"
             )
         before, self._states = self._states, generator_states()
-        self._model.drawn_by_somebody |= before not in (None, self._states)
+        for model in (self._model, *self._model.twins):
+            model.drawn_by_somebody |= before not in (None, self._states)
 
     def _given(self, params: Array) -> Tensors:
         """Return parameters to evaluate with, copies; none if the module gets them in its own memory.
@@ -334,7 +374,7 @@ class TorchEngine(OnOperations):
                 yield
             finally:
                 self._module.train()
-                self._running = {}
+                self._passes.running = {}
 
     @property
     def _may_change(self) -> Container[str]:
@@ -349,7 +389,7 @@ class TorchEngine(OnOperations):
         begins = [*range(0, len(x), EVALUATION_BATCH)]
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
-                self._logits(self._given(params), x[-1:].clone())
+                self._passes.logits(self._given(params), x[-1:].clone())
             except BaseException as error:  # of any type: the module is the user's
                 if is_interrupt(error):
                     raise
@@ -358,6 +398,7 @@ class TorchEngine(OnOperations):
 
     def close(self) -> None:
         """End the threads of the operations; give PyTorch the settings that it had."""
+        self._end_concurrent()
         self._put_settings_back()
         self._own.leave()
         self._operations.close()
@@ -371,24 +412,6 @@ class TorchEngine(OnOperations):
         y = y if y.is_floating_point() else y.long()
         return (x if x.is_floating_point() else x.long()).to(self._device), y.to(self._device)
 
-    def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
-        if not tensors and not self._running:
-            return self._called(lambda: self._module(x))
-        # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
-        placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
-        given = placed | self._running
-        found = self._called(lambda: functional_call(self._module, given, (x,), tie_weights=False))
-        self._running = {name: given[name] for name in self._running}  # PyTorch notes there what the module assigns
-        return found
-
-    def _called(self, call: Callable[[], Any]) -> Any:
-        """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
-        if self._model.precision == "float32":
-            return call()
-        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            found = call()
-        return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
-
     @staticmethod
     def _wrong(answers: Loss, outputs: Array, y: NDArray[Any]) -> NDArray[Any] | None:
         """Return whether each sample's answer is wrong; of a sequence the share of places that count."""
@@ -398,7 +421,7 @@ class TorchEngine(OnOperations):
         return answers.wrong(outputs, y)
 
     def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        losses = self._losses_of(self._logits(tensors, x), y)
+        losses = self._losses_of(self._passes.logits(tensors, x), y)
         return losses.mean(), losses
 
     def _tensors(self, held: Sequence[Array]) -> Tensors:
@@ -419,109 +442,16 @@ class TorchEngine(OnOperations):
         """Return parameters of minibatches, (B, P), where they are computed."""
         return torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
 
-    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
-        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
-        losses, found = self.one(params, rows, backward)
-        self._own.write(found, grad)
-        return np.asarray(losses.detach().cpu())
-
-    def one(
-        self, params: Array, rows: NDArray[np.int64], backward: Array | None = None, *, stored: bool = False
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        """Return the samples' losses (µ,) of a minibatch, and its mean gradient: a tensor for each parameter.
-
-        The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
-        `stored`: the elements of `params` have the order of the module's memory.
-        """
-        samples = torch.from_numpy(rows)
-        samples = samples if self._device.type == "cpu" else samples.to(self._device)
-        x, y = self._minibatch(samples), self._y.index_select(0, samples)
-        if backward is None:
-            self._own.become(params, stored=stored)
-        else:
-            self._own.copy(params)
-        version = self._own.version if self._own.by_views else 0
-        losses, found = self._passes(x, y, None if backward is None else partial(self._own.copy, backward))
-        if self._own.by_views and self._own.version != version:
-            raise self._model.refused(
-                "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
-            )
-        return losses, found
-
-    def write(
-        self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int], *, stored: bool = False
-    ) -> None:
-        """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
-        self._own.write(gradients, to, numbers, stored=stored)
-
-    def _passes(
-        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        """Return the losses (µ,) of a minibatch at the module's own parameters, and the gradients of their mean.
-
-        `between` is called between the forward and the backward pass.
-        """
-        if not self._model.drawn_by_somebody:  # as below, in less time
-            return self._both_passes(x, y, between)
-        with self._nothing_drawn():
-            return self._both_passes(x, y, between)
-
-    @contextmanager
-    def _nothing_drawn(self) -> Iterator[None]:
-        """Raise ConfigError if the module, which drew nothing at first, draws random numbers in a `with` block.
-
-        It is not looked at before somebody has drawn some.
-        """
-        if self.draws or not self._model.drawn_by_somebody:
-            yield
-            return
-        captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        before = None if captured else generator_states()
-        yield
-        if before is not None and before != generator_states():
-            raise self._model.refused(
-                "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; "
-                "let it draw for each minibatch in training, and then use or leave what it has drawn"
-            )
-
-    def _both_passes(
-        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        losses = self._losses_of(self._logits({}, x), y)
-        if between is None:
-            return losses, self._mean_gradients(losses)
-        between()
-        with nothing_again(self._model.refused):
-            return losses, self._mean_gradients(losses)
-
-    def _mean_gradients(self, losses: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the gradients of the mean of samples' losses (µ,)."""
-        if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
-            return self._own.gradients(losses, self._shares)
-        return self._own.gradients(losses.mean())
-
-    def _minibatch(self, samples: torch.Tensor) -> torch.Tensor:
-        """Return samples in the memory format in which they are computed."""
-        if not self._channels_last:
-            return self._x.index_select(0, samples)
-        if self._rows_of is not self._x:
-            rows = self._x.permute(0, 2, 3, 1)
-            self._rows_of, self._rows = self._x, rows.reshape(len(rows), -1)
-        channels, height, width = self._x.shape[1:]
-        strides = self._rows.shape[1], 1, width * channels, channels
-        return self._rows.index_select(0, samples).as_strided((len(samples), channels, height, width), strides)
-
     def _choose_format(self, rows: NDArray[np.int64]) -> None:
         """Store images with the channels innermost if the module computes these, and its filters; its `view`s may not.
 
         On a CPU it takes less time. One that reads memory by its strides (as_strided) computes something else of them.
         """
-        images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
+        images = self._train.x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
         if self._device.type != "cpu" or not images:
             return
         expected = self._gradient_without_draws(rows)  # dropout draws in the order of memory
-        before, self._x, self._channels_last = self._x, channels_last(self._x), True
-        self._own.store(innermost=True)
+        self._store(innermost=True)
         try:
             self._try_gradient(rows)
             found = self._gradient_without_draws(rows)
@@ -531,8 +461,12 @@ class TorchEngine(OnOperations):
                 raise
             takes = False
         if not takes:
-            self._x, self._channels_last = before, False
-            self._own.store(innermost=False)
+            self._store(innermost=False)
+
+    def _store(self, *, innermost: bool) -> None:
+        """Store images and filters with their channels innermost, or as they are given."""
+        self._train.store(innermost=innermost)
+        self._own.store(innermost=innermost)
 
     def _gradient_without_draws(self, rows: NDArray[np.int64]) -> Array | None:
         """Return the gradient (P,) of a minibatch where nothing is drawn; None if the module fails there."""
@@ -546,15 +480,14 @@ class TorchEngine(OnOperations):
     def _choose_memory(self, rows: NDArray[np.int64]) -> None:
         """Compute in the module's own memory of its parameters if what is computed elsewhere depends on that, too."""
         moved = self._model.initial_params * np.float32(1 + 1 / 64)
-        if self._channels_last and self._reads_own_memory(lambda: torch.from_numpy(self._try_gradient(rows, moved))):
-            self._channels_last = False
-            self.samples_changed()
-            self._own.store(innermost=False)
+        elsewhere = partial(self._try_gradient, rows, moved)
+        if self._train.channels_last and self._reads_own_memory(lambda: torch.from_numpy(elsewhere())):
+            self._store(innermost=False)
         served = self.statistics.served() if self.statistics is not None else ()
 
         def evaluated() -> torch.Tensor:
             with self._evaluating(served):
-                found: torch.Tensor = self._logits(self._given(moved), self._first())
+                found: torch.Tensor = self._passes.logits(self._given(moved), self._first())
             return found.clone()  # the next one may be in the same memory
 
         self._by_attributes = not self._reads_own_memory(evaluated)
@@ -596,32 +529,30 @@ class TorchEngine(OnOperations):
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows).to(self._device)
-        with self._nothing_drawn():
-            found, losses = vmap(self._gradient)(self._tensors(held), self._x[samples], self._y[samples])
+        with self._passes.nothing_drawn():
+            found, losses = vmap(self._gradient)(self._tensors(held), self._train.x[samples], self._train.y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
     def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None, draws: Draws | None = FIRST) -> Array:
         """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones; see `drawing`."""
-        found = np.empty(self._model.layout.size, np.float32)
         with self.drawing(draws), self._tracking(None, 0):
-            self._compute_one(self._model.initial_params if params is None else params, rows[0], found)
-        return found
+            return self._passes.gradient(self._model.initial_params if params is None else params, rows[0])
 
     @contextmanager
-    def under_settings(self, kind: type[FredsimError]) -> Iterator[None]:
+    def under_settings(self, kind: type[FredsimError], threads: int | None = None) -> Iterator[None]:
         """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`.
 
-        PyTorch keeps the engine's number of threads, and what it does with new memory, until `close`: setting them
-        takes time.
+        PyTorch keeps the number of threads, by default the engine's, and what it does with new memory, until `close`:
+        setting them takes time.
         """
-        begin = time.perf_counter()
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
+        begin, threads = time.perf_counter(), threads or self.threads
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
         if torch.utils.deterministic.fill_uninitialized_memory:
             torch.utils.deterministic.fill_uninitialized_memory = False
         try:
-            with deterministic(self.threads, self._device.type):
+            with deterministic(threads, self._device.type):
                 yield
         except FredsimError:
             raise
@@ -643,14 +574,14 @@ class TorchEngine(OnOperations):
         model.check_calls()
         with self.under_settings(ConfigError), seeded(0):
             output = module(self._first())
-            check_own(self._its_loss, output, self._y[: self._mu])
+            check_own(self._its_loss, output, self._train.y[: self._mu])
             self._check_broadcast()
         with self.under_settings(ConfigError), seeded(0):
             check_hooks(module, model.refused)
             self._choose_format(rows)
             before, found = generator_states(), self._try_gradient(rows)
             if before != generator_states():  # on the way back
-                self.draws = True
+                self._passes.draws = True
                 found = self._try_gradient(rows)
             with filling():  # the second is another one if memory is read unwritten
                 again = self._try_gradient(rows)
@@ -673,18 +604,19 @@ class TorchEngine(OnOperations):
             with torch.no_grad():
                 self._module.eval()
                 try:
-                    check_broadcast(self._its_loss, self._called(lambda: self._module(self._first(few))), self._y[:few])
+                    outputs = self._passes.called(lambda: self._module(self._first(few)))
+                    check_broadcast(self._its_loss, outputs, self._train.y[:few])
                 finally:
                     self._module.train()
 
     def _first(self, count: int | None = None) -> torch.Tensor:
         """Return a copy of the first minibatch's samples, or of so many, into which a module may write."""
-        return self._x[: self._mu if count is None else count].clone()
+        return self._train.x[: self._mu if count is None else count].clone()
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
-        x, y = self._first(), self._y[: self._mu]
-        return self._losses_of(self._logits({}, x), y).mean()
+        x, y = self._first(), self._train.y[: self._mu]
+        return self._losses_of(self._passes.logits({}, x), y).mean()
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -692,14 +624,14 @@ class TorchEngine(OnOperations):
         random, casts = generator_states(), Casts(x.clone())
         try:
             with casts:
-                logits = self._called(lambda: module(x))
+                logits = self._passes.called(lambda: module(x))
         finally:
             self._check_casts(casts)  # this says more than an error that follows from it
-        if expected := outputs_problem(self._its_loss, logits, self._y[: self._mu], self._dataset.classes):
+        if expected := outputs_problem(self._its_loss, logits, self._train.y[: self._mu], self._dataset.classes):
             is_tensor = isinstance(logits, torch.Tensor)
             found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
             raise model.refused(f"maps samples of shape {tuple(x.shape)} to {found}; it must give {expected}")
-        if changed := self._buffers.changed(self._may_change):
+        if changed := self._passes.unchanged.changed(self._may_change):
             raise model.refused(
                 f"changes its {changed} in {mode}, which no client pushes; for BatchNorm give model.buffers: "
                 "local, averaged or last, or track_running_stats=False, or use GroupNorm"
@@ -707,7 +639,7 @@ class TorchEngine(OnOperations):
         if random != generator_states():
             if mode == "evaluation":
                 raise model.refused("draws random numbers in evaluation; let it draw in training alone")
-            self.draws = True
+            self._passes.draws = True
 
     def _check_casts(self, casts: Casts) -> None:
         """Raise ConfigError if tokens are 0 because fredsim has divided them."""
@@ -719,7 +651,7 @@ class TorchEngine(OnOperations):
         if self.draws:
             return "it draws random numbers"
         if self.statistics is not None:
-            return "each client has running statistics of its own"
+            return OWN_STATISTICS
         others = "it computes with parameters that are not its attributes"
         if not self._by_attributes:
             return others
@@ -749,14 +681,3 @@ class TorchEngine(OnOperations):
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
         remedy = "; evaluation has no gradients: let it take those of its own within torch.enable_grad()"
         return failed_on(self._model.shape, error) + remedy * ("does not require grad" in text)
-
-
-def _places(module: Any) -> dict[str, str]:
-    """Return, by each place in a module that holds a parameter, the first name of that parameter."""
-    first: dict[int, str] = {}
-    found: dict[tuple[int, str], tuple[str, str]] = {}
-    for name, value in module.named_parameters(remove_duplicate=False):
-        owner, _, attribute = name.rpartition(".")
-        place = id(module.get_submodule(owner)), attribute
-        found.setdefault(place, (name, first.setdefault(id(value), name)))
-    return dict(found.values())

@@ -1,6 +1,7 @@
 """The executor of the path `fused` for PyTorch modules.
 
-A minibatch's passes are done when its push arrives: until then its client holds the same parameters.
+A minibatch's passes are done when its push arrives: until then its client holds the same parameters. Those of several
+clients at once are done before.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import SimulationError
 from fredsim.native.updates import Gradients, Updates
 from fredsim.numerics.arrays import Array, Integers
 from fredsim.numerics.verdicts import ALLOWED, DIVERGED, REFUSED, UNDECIDED
@@ -25,12 +25,13 @@ class TorchFusedExecutor:
     def __init__(self, engine: Gradients, updates: Updates, mu: int, window: int) -> None:
         self.slots = window
         self._engine, self._updates, self._mu = engine, updates, mu
+        self._ahead = engine.width > 1 or engine.concurrent is not None
         #: By slot: what the client holds, and its samples; if several are computed at once, the gradient and losses.
         self._tasks: list[tuple[Array, NDArray[Any]]] = [(np.empty(0, np.float32),) * 2] * window
 
     def run_passes(self, slots: Sequence[int], held: Sequence[Array], rows: Integers) -> None:
         """Note what to compute; compute it now if several minibatches are computed at once."""
-        if self._engine.width == 1:
+        if not self._ahead:
             for slot, *task in zip(slots, held, rows, strict=True):
                 self._tasks[slot] = tuple(task)
             return
@@ -50,7 +51,7 @@ class TorchFusedExecutor:
     def apply(self, b: int, end: int) -> Iterator[int]:
         """Compute one gradient after the other and apply the rule to it; yield the verdicts. See FusedExecutor."""
         verdict = ALLOWED
-        with self._engine.under_settings(SimulationError):
+        with self._engine.computing():
             while b < end:
                 verdict = self._apply(b)
                 if verdict in (UNDECIDED, DIVERGED):
@@ -62,7 +63,7 @@ class TorchFusedExecutor:
 
     def _apply(self, b: int) -> int:
         verdict, task = self._verdicts[b], self._tasks[self._chosen[b]]
-        apply = self._updates.compute if self._engine.width == 1 else self._updates.take
+        apply = self._updates.take if self._ahead else self._updates.compute
         finite = apply(b, *task, self._coefficients[b], self._copies[b] if verdict == ALLOWED else None)
         return verdict if finite else DIVERGED
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -21,6 +23,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.plugins.failures import is_interrupt
 from fredsim.plugins.modules import check_torch, import_callable, parameters_of
 from fredsim.plugins.seeding import seeded
+from fredsim.plugins.state.fingerprints import fingerprint
 
 __all__ = ["TorchModel", "TorchOptions", "data_arguments", "find_factory"]
 
@@ -128,6 +131,9 @@ class TorchModel(Network):
         self.set_by: object = None
         #: Whether somebody has drawn from the shared generators between two evaluations, as an engine has found.
         self.drawn_by_somebody = False
+        #: Models with copies of the module, and of one of these the fingerprints that its attributes had at first.
+        self.twins: list[TorchModel] = []
+        self.first: Mapping[str, str] = {}
         #: Equal for modules of the same factory, arguments, seed and files, which compute the same.
         self.identity = (
             id(factory), repr(sorted(arguments.items())), seed, self.frozen, tuple(sorted(self._files.items()))
@@ -145,6 +151,18 @@ class TorchModel(Network):
             for key, value in self.module.named_parameters():
                 value.data = self._made_in[key].copy_(value.data)
         self.own_memory = {key: value.data for key, value in self.module.named_parameters()}
+
+    def twin(self) -> TorchModel:
+        """Return a model with a copy of the module, in memory of its own.
+
+        Raises what copy.deepcopy raises if the module cannot be copied.
+        """
+        found = copy.copy(self)
+        found.module, found.twins = copy.deepcopy(self.module), []
+        found.own_memory = {key: value.clone() for key, value in self.own_memory.items()}
+        found.first = defaultdict(str, {key: fingerprint(value) for key, value in found._attributes().items()})
+        self.twins.append(found)
+        return found
 
     @cached_property
     def layout(self) -> Layout:
@@ -182,11 +200,22 @@ class TorchModel(Network):
         return [self._factory, *([own_function(self.loss.name, "loss.name")] if isinstance(self.loss, OwnLoss) else [])]
 
     def kept(self) -> dict[str, Any]:
-        """Return the attributes of the module, and of those in it, but for those that PyTorch sets itself."""
+        """Return the attributes of the module, and of those in it, but for those that PyTorch sets itself.
+
+        Of its copies they are those that are no longer what they were at first.
+        """
+        found = {f"the attribute {key} of model.name: {self.name}": value for key, value in self._attributes().items()}
+        for number, twin in enumerate(self.twins, 1):
+            changed = {key: value for key, value in twin._attributes().items() if fingerprint(value) != twin.first[key]}
+            where = f"of model.name: {self.name} in copy {number}"
+            found |= {f"the attribute {key} {where}": value for key, value in changed.items()}
+        return found
+
+    def _attributes(self) -> dict[str, Any]:
         from fredsim.native.attributes import own_attributes
 
         return {
-            f"the attribute {'.'.join(filter(None, (path, name)))} of model.name: {self.name}": value
+            ".".join(filter(None, (path, name))): value
             for path, part in self.module.named_modules()
             for name, value in own_attributes(part)
         }

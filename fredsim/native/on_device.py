@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import BackendOperations, Engine, QueueExecutor
 from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError
 from fredsim.native.engine import FIRST, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
@@ -203,10 +202,6 @@ class DeviceTorchEngine(TorchEngine):
         del pool  # a window's parameters are read by their addresses
         return self._make_executor(self, rule, params, arrays, places)
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Return what is to be entered while windows are computed."""
-        return self.under_settings(SimulationError)
-
     def compute(self, held: Integers, rows: int, losses: int, keys: Keys | None) -> None:
         """Queue the gradients of a window of B minibatches, as many as there are lanes at most.
 
@@ -241,7 +236,7 @@ class DeviceTorchEngine(TorchEngine):
         """Queue the gradient of a lane."""
         torch._foreach_copy_(lane.params, lane.parts)
         self._own.use(lane.params)
-        losses, found = self._passes(self._x.index_select(0, lane.rows), self._y.index_select(0, lane.rows))
+        losses, found = self._passes.of(*self._train.take(lane.rows))
         torch._foreach_copy_(lane.grads, found)
         lane.losses.copy_(losses.detach())
 
@@ -397,11 +392,12 @@ class DeviceTorchEngine(TorchEngine):
         """Take samples from the data set again; those to train on stay where graphs read them if there are as many."""
         self._resident.clear()
         x, y = self._samples(self._dataset.train)
-        if x.shape == self._x.shape:
-            self._x.copy_(x)
-            self._y.copy_(y)
+        if x.shape == self._train.x.shape:
+            self._train.x.copy_(x)
+            self._train.y.copy_(y)
         else:
-            self._x, self._y, self._prepared = x, y, False
+            self._train.put(x, y)
+            self._prepared = False
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         """Return samples and targets on the device, where they stay until they change."""

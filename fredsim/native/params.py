@@ -48,8 +48,7 @@ class OwnParams:
         named = dict(model.module.named_parameters())
         names = [name for name in named if name not in model.frozen]
         self._values = [named[name] for name in names]
-        for value in self._values:
-            value.grad = None  # which a user's factory may have left
+        self.forget_gradients()  # which a user's factory may have left
         self._model, self._layout, self._device = model, model.layout, model.device
         self._way = usual_way(model.device)
         #: The memory in which they were made, not what another engine lets them view.
@@ -64,6 +63,7 @@ class OwnParams:
     def store(self, *, innermost: bool) -> None:
         """Store filters with their channels innermost, or as the module has made them."""
         self._rooms = [channels_last(room) if innermost else room for room in self._first]
+        self._addresses = {room.untyped_storage().data_ptr() for room in self._rooms}
         self._away = True
         self.leave()
         many = self._layout.size >= MANY
@@ -121,6 +121,15 @@ class OwnParams:
         for value, room in zip(self._values, rooms, strict=True):
             value.data = room
         self._away, self._model.set_by = True, self
+
+    def forget_gradients(self) -> None:
+        """Let them have no `grad`, to which a backward pass would add."""
+        for value in self._values:
+            value.grad = None
+
+    def copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor that is in memory of theirs; others as they are."""
+        return tensor.clone() if tensor.untyped_storage().data_ptr() in self._addresses else tensor
 
     def split(self, flat: torch.Tensor) -> Tensors:
         """Return views of a flat tensor (P,), one for each parameter."""

@@ -1,6 +1,7 @@
 """The executor of the path `queued` for PyTorch modules on the processor.
 
-A minibatch's passes are done when its push arrives, so a client may come again and again without a pause in between.
+A minibatch's passes are done when its push arrives, so a client may come again and again without a pause in between;
+or, if those of several clients are computed at the same time, as soon as what it holds is known.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Pool
-from fredsim.errors import SimulationError
-from fredsim.native.updates import Gradients, Updates
+from fredsim.native.concurrent import ConcurrentPasses
+from fredsim.native.passes import Passes
+from fredsim.native.updates import Found, Gradients, Updates
 from fredsim.numerics.arrays import Array, Integers
 from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.state.state_arrays import as_state
@@ -71,7 +73,10 @@ class TorchQueueExecutor:
         params = [self._place(number) for number in held.tolist()]
         copies = [None if number < 0 else self._place(number) for number in kept.tolist()]
         self._updates.write_to(losses)
-        with self._engine.under_settings(SimulationError):
+        with self._engine.computing():
+            if (concurrent := self._engine.concurrent) is not None:
+                after = _updates_before(held.tolist(), kept.tolist())
+                return losses, self._at_once(concurrent, after, params, copies, samples, coefficients)
             if self._engine.width == 1:
                 return losses, self._one_by_one(params, copies, samples, coefficients, keys)
             for begin, end in windows:
@@ -104,8 +109,40 @@ class TorchQueueExecutor:
             self._page_out(held, copy)
         return len(rows)
 
+    def _at_once(
+        self,
+        concurrent: ConcurrentPasses,
+        after: Sequence[int],
+        params: Sequence[Array],
+        copies: Sequence[Array | None],
+        rows: Integers,
+        coefficients: Array,
+    ) -> int:
+        """Process all events, the gradient of each after so many updates; see `_one_by_one`."""
+
+        def compute(passes: Passes, i: int) -> Found:
+            return self._updates.apart(passes, params[i], rows[i])
+
+        def apply(i: int, found: Found) -> bool:
+            finite = self._updates.apply(i, found, params[i], coefficients[i], copies[i])
+            self._page_out(params[i], copies[i])
+            return finite
+
+        return concurrent.run(after, compute, apply)
+
     def _page_out(self, held: Array, copy: Array | None) -> None:
         """Let the pool page out what a gradient was computed at, and what was fetched after it."""
         self._pool.page_out(held)
         if copy is not None:
             self._pool.page_out(copy)
+
+
+def _updates_before(held: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Return for each event how many updates there must be before what it reads, `held`, is there; see `advance`."""
+    written: dict[int, int] = {}
+    found = []
+    for number, (read, copied) in enumerate(zip(held, kept, strict=True), 1):
+        found.append(written.get(read, 0))
+        if copied >= 0:
+            written[copied] = number
+    return found

@@ -13,12 +13,16 @@ from typing import Protocol
 
 import torch
 
-from fredsim.errors import FredsimError
+from fredsim.native.concurrent import ConcurrentPasses
+from fredsim.native.passes import Passes
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array, Integers, aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 
-__all__ = ["Gradients", "Updates"]
+__all__ = ["Found", "Gradients", "Updates"]
+
+#: The losses (µ,) of a minibatch, and its gradient: a tensor for each parameter.
+Found = tuple[torch.Tensor, Sequence[torch.Tensor]]
 
 
 class Gradients(Protocol):
@@ -26,7 +30,12 @@ class Gradients(Protocol):
 
     @property
     def width(self) -> int:
-        """How many minibatches are computed at once."""
+        """How many minibatches are computed at once by vmap."""
+        ...
+
+    @property
+    def concurrent(self) -> ConcurrentPasses | None:
+        """What computes passes of several clients at the same time, if they are computed so."""
         ...
 
     @property
@@ -38,48 +47,26 @@ class Gradients(Protocol):
         """Return whole gradients and losses; see Engine."""
         ...
 
-    @property
-    def formats(self) -> Sequence[torch.memory_format]:
-        """The memory format of each parameter."""
-        ...
-
-    @property
-    def by_views(self) -> bool:
-        """Whether the module's parameters may be views of what clients hold."""
-        ...
-
-    def one(
-        self, params: Array, rows: Integers, *, stored: bool = False
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        """Return the losses (µ,) of one minibatch, and its gradient: a tensor for each parameter."""
-        ...
-
     def drawing(self, draws: Draws | None) -> AbstractContextManager[None]:
         """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
         ...
 
-    def write(
-        self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int], *, stored: bool = False
-    ) -> None:
-        """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
-        ...
-
-    def under_settings(self, kind: type[FredsimError]) -> AbstractContextManager[None]:
-        """Set PyTorch up for a `with` block; exceptions of the module become `kind`."""
+    def computing(self) -> AbstractContextManager[None]:
+        """Return what is to be entered while gradients are computed."""
         ...
 
 
 class Updates:
     """Applies a rule to gradients where they are, and writes the losses of their minibatches to an array (B, µ)."""
 
-    def __init__(self, engine: Gradients, update: Callable[..., bool], layout: Layout, *, stored: bool = False) -> None:
+    def __init__(self, passes: Passes, update: Callable[..., bool], layout: Layout, *, stored: bool = False) -> None:
         """`update` applies the rule: fredsim.kernels.arrays.update.RuleInParts.
 
         `stored`: the elements of θ, its copies and the state have the order of the module's memory of its parameters.
         """
-        self._engine, self._update, self._stored, self._by_views = engine, update, stored, engine.by_views
+        self._passes, self._update, self._stored = passes, update, stored
         flat = [torch.contiguous_format] * len(layout.sizes)
-        self._formats = engine.formats if stored else flat
+        self._formats = passes.own.formats if stored else flat
         self._size, self._begins = layout.size, [0, *accumulate(layout.sizes)][:-1]
         self._room: Array | None = None  # for gradients that cannot be read where they are
 
@@ -92,12 +79,20 @@ class Updates:
 
         `copy` (P,) becomes a copy of θ if it is given. Returns whether θ stays finite.
         """
-        losses, tensors = self._engine.one(params, rows, stored=self._stored)
+        return self.apply(b, self._passes.one(params, rows, stored=self._stored), params, coefficients, copy)
+
+    def apart(self, passes: Passes, params: Array, rows: Integers) -> Found:
+        """Return what these passes compute for the samples `rows` (µ,) at `params` (P,), for `apply` later on."""
+        return passes.apart(params, rows, stored=self._stored)
+
+    def apply(self, b: int, found: Found, params: Array, coefficients: Array, copy: Array | None) -> bool:
+        """Apply the rule to the losses and the gradient of minibatch b, computed at `params`; see `compute`."""
+        losses, tensors = found
         if losses.dtype == torch.float32 and losses.numel() == self._mu and _is_dense(losses):
             memmove(self._address + 4 * self._mu * b, losses.data_ptr(), 4 * self._mu)  # a tenth of PyTorch's own time
         else:
             self._losses[b] = losses.detach()
-        overwritten = params if self._by_views and copy is params else None
+        overwritten = params if self._passes.own.by_views and copy is params else None
         return self._update(self._addresses(tensors, overwritten), coefficients, copy)
 
     def take(self, b: int, gradient: Array, losses: Array, coefficients: Array, copy: Array | None) -> bool:
@@ -117,7 +112,7 @@ class Updates:
         dense = map(_is_dense, gradients, self._formats)
         if moved := [i for i, (at, one) in enumerate(zip(found, dense, strict=True)) if at in within or not one]:
             self._room = aligned(self._size) if self._room is None else self._room
-            self._engine.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
+            self._passes.own.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
             for i in moved:
                 found[i] = self._room.ctypes.data + 4 * self._begins[i]
         return found

@@ -61,9 +61,14 @@ class NumbaOperations:
         """Return the rule compiled for whole arrays; see Operations."""
         return TeamRule(self._team, rule)
 
-    def rule_in_parts(self, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int]) -> RuleInParts:
-        """Return the rule compiled for gradients in parts of these sizes; `arrays` are θ and the state, (P,) each."""
-        return RuleInParts(self._team, rule, arrays, sizes)
+    def rule_in_parts(
+        self, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int], *, alone: bool = False
+    ) -> RuleInParts:
+        """Return the rule compiled for gradients in parts of these sizes; `arrays` are θ and the state, (P,) each.
+
+        `alone`: it is applied by the thread that calls it, which may be any.
+        """
+        return RuleInParts(Team(1) if alone else self._team, rule, arrays, sizes)
 
     def mean(self, array: Array) -> float:
         """Return the mean of an array (n,) in float64; see Operations."""

@@ -113,9 +113,10 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
         if parts.engine.takes_current:
             self._let_gradients_take_current()
-        joined = self._own_steps and parts.engine.numerics == "native"  # steps of several would be one minibatch
-        certain = certain and not (parts.engine.takes_current or joined)
-        wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
+        wanted, size = parts.limits.window, parts.params.nbytes
+        joined = self._own_steps and parts.engine.numerics == "native" and wanted is not None
+        if joined or parts.engine.takes_current or not certain:  # joined: steps of several would be one minibatch
+            wanted = 1
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
 
     def _let_gradients_take_current(self) -> None:

@@ -1,0 +1,265 @@
+"""Passes of several clients at the same time, for modules that PyTorch computes on a processor.
+
+PyTorch's own threads divide an operation, which gains little if it is small. Passes of different clients need nothing
+of each other. So each is computed by one thread, with a copy of the module, where PyTorch lets other threads of Python
+run while it computes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fredsim.errors import SimulationError
+from fredsim.native.model import TorchModel
+from fredsim.native.params import MANY
+from fredsim.native.passes import Passes
+from fredsim.plugins.failures import failed_on, is_interrupt
+from fredsim.plugins.outside import Outside
+from fredsim.system.memory import format_bytes
+
+__all__ = ["ConcurrentPasses", "at_the_same_time"]
+
+Array = NDArray[np.float32]
+Compute = Callable[[Passes, int], Any]
+Use = Callable[[int, Any], bool]
+
+#: How many results may wait at most to be used, for each thread.
+WAITING = 2
+#: The least seconds of a pass for which the threads' waiting for Python's lock does not matter.
+LONG = 3e-3
+#: About how many seconds a number of threads is tried, and how much of the time another one must save to be taken.
+TRIED, SAVED = 0.02, 0.05
+#: The most bytes that all forward passes at the same time may keep for their backward passes.
+MOST_BYTES = 2**30
+
+
+def at_the_same_time(
+    passes: Passes, model: TorchModel, mu: int, most: int, threads: int
+) -> tuple[ConcurrentPasses | None, str]:
+    """Return what computes passes of at most so many clients at the same time; None if nothing can, and why.
+
+    That depends on the experiment and the number of threads alone, as the number of threads of each pass does.
+    """
+    if most < 2:
+        return None, "no more are taken at once"
+    if model.device.type != "cpu":
+        return None, "a device computes it"
+    if model.layout.size >= MANY:
+        return None, f"it has {MANY:,} parameters or more"
+    rows, start = np.arange(mu), model.initial_params
+    moved = start * np.float32(1 + 1 / 64)
+    found, why = None, ""
+    try:
+        most = min(most, MOST_BYTES // max(1, passes.kept_bytes(start, rows)))
+        if most < 2:
+            return None, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}"
+        outside = Outside(model.functions, model.kept)
+        alone = passes.gradient(moved, rows)
+        twins = [passes.add_twin() for _ in range(most)]
+        passes.own.copy(start)  # at which no copy must compute
+        copied = twins[0].gradient(moved, rows)
+        passes.own.forget_gradients()  # if the copy computes with its parameters
+        if copied.tobytes() != alone.tobytes():
+            why = "a copy of it computes another gradient"
+        else:
+            found = ConcurrentPasses(twins, threads // most)
+            found.choose(partial(_pass, (start,), rows))
+            if not found.same(partial(_pass, (start, moved), rows)):
+                why = "computed at the same time as another one, a gradient has other bits"
+        if not why:
+            outside.take_state()
+    except SimulationError as error:
+        why = str(error).partition(",")[0]
+    except BaseException as error:  # of any type: the module is the user's
+        why = f"a copy of it {failed_on(model.shape, error)}"
+        if is_interrupt(error):
+            _close(found)
+            raise
+    if why:
+        _close(found)
+        passes.leave_twins()
+        return None, why
+    return found, ""
+
+
+def _close(found: ConcurrentPasses | None) -> None:
+    if found is not None:
+        found.close()
+
+
+def _pass(held: Sequence[Array], rows: NDArray[np.int64], passes: Passes, i: int) -> Array:
+    return passes.gradient(held[i % len(held)], rows)
+
+
+def _note(arrays: dict[int, bytes], i: int, array: Array) -> bool:
+    arrays[i] = array.tobytes()
+    return True
+
+
+@dataclass
+class Tasks:
+    """Numbered tasks that are begun in order, and whose results are used one after the other, in order, too."""
+
+    after: Sequence[int]
+    compute: Compute
+    use: Use | None
+    waiting: int
+    begun: int = 0
+    used: int = 0
+    running: int = 0
+    using: bool = False
+    stopped: bool = False
+    results: dict[int, tuple[Any, BaseException | None]] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    @property
+    def all_begun(self) -> bool:
+        """Whether none is begun any longer."""
+        return self.stopped or self.begun == len(self.after)
+
+    @property
+    def over(self) -> bool:
+        """Whether all are done, or none is begun any longer."""
+        return self.all_begun and self.running == 0
+
+    @property
+    def next_ready(self) -> bool:
+        """Whether the next one can be begun."""
+        return self.after[self.begun] <= self.used and self.begun - self.used < self.waiting
+
+
+class ConcurrentPasses:
+    """One thread for each of some copies of a module; see Passes.add_twin."""
+
+    def __init__(self, each: Sequence[Passes], threads: int) -> None:
+        """`threads`: by how many threads of PyTorch's each pass is computed, on which its bits depend."""
+        self.threads, self.most, self.at_once = threads, len(each), len(each)
+        self._lock = threading.Lock()
+        self._changed, self._ended = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._tasks: Tasks | None = None
+        self._closed = False
+        self._each = [
+            threading.Thread(target=self._serve, args=(number, one), name=f"fredsim-passes-{number}", daemon=True)
+            for number, one in enumerate(each)
+        ]
+        for thread in self._each:
+            thread.start()
+
+    def run(self, after: Sequence[int], compute: Compute, use: Use | None = None) -> int:
+        """Do n tasks; return how many results were used before `use` said to stop, else n.
+
+        `compute(passes, i)` returns the result of task i. It is called once the results of `after[i]` tasks are used.
+        `use(i, result)` is called in the order of the tasks, for one at a time, and returns whether to go on. Both are
+        called in threads. An exception of either is raised once the results of the tasks before are used.
+        """
+        tasks = Tasks(after, compute, use, WAITING * self.at_once)
+        with self._lock:
+            self._tasks = tasks
+            self._changed.notify_all()
+            try:
+                while not tasks.over:
+                    self._ended.wait()
+            finally:
+                tasks.stopped = True
+                while tasks.running:  # also after an interrupt: they read what the caller may change
+                    with suppress(KeyboardInterrupt):
+                        self._ended.wait()
+                self._tasks = None
+        if tasks.error is not None:
+            raise tasks.error
+        return tasks.used
+
+    def choose(self, compute: Compute) -> None:
+        """Choose how many passes are computed at once, which changes no bit, by the time that some take.
+
+        Passes of less than a millisecond are mostly Python, of which one thread runs at a time.
+        """
+        self.at_once = 1
+        fastest = self._time_of_one(compute, 1)
+        count = max(1, int(TRIED / fastest))
+        fastest = self._time_of_one(compute, count)
+        chosen, tried = 1, 1
+        while fastest < LONG and tried < self.most:
+            tried = self.at_once = min(2 * tried, self.most)
+            if (found := self._time_of_one(compute, max(count, 4 * tried))) > (1 - SAVED) * fastest:
+                break
+            fastest, chosen = found, tried
+        self.at_once = self.most if fastest >= LONG else chosen
+
+    def same(self, compute: Compute) -> bool:
+        """Return whether some arrays are the same bytes if they are computed one after the other."""
+        chosen, found = self.at_once, []
+        for self.at_once in (1, chosen):
+            arrays: dict[int, bytes] = {}
+            self.run([0] * min(4, self.most), compute, partial(_note, arrays))
+            found.append(arrays)
+        return found[0] == found[1]
+
+    def _time_of_one(self, compute: Compute, count: int) -> float:
+        begin = time.perf_counter()
+        self.run([0] * count, compute)
+        return (time.perf_counter() - begin) / count
+
+    def close(self) -> None:
+        """End the threads."""
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._each:
+            thread.join()
+
+    def _serve(self, number: int, passes: Passes) -> None:
+        """Do one task after the other."""
+        torch.set_num_threads(self.threads)  # of this thread alone
+        with self._lock:
+            while not self._closed:
+                tasks = self._tasks
+                if number >= self.at_once or tasks is None or tasks.all_begun or not tasks.next_ready:
+                    self._changed.wait()
+                    continue
+                i = tasks.begun
+                tasks.begun += 1
+                tasks.running += 1
+                tasks.results[i] = self._unlocked(tasks.compute, passes, i)
+                if not tasks.using:
+                    self._use(tasks)
+                tasks.running -= 1
+                if tasks.over:
+                    self._ended.notify_all()
+
+    def _use(self, tasks: Tasks) -> None:
+        """Use the results that are next."""
+        tasks.using = True
+        while not tasks.stopped and tasks.used in tasks.results:
+            result, error = tasks.results.pop(tasks.used)
+            go_on = True
+            if error is None and tasks.use is not None:
+                go_on, error = self._unlocked(tasks.use, tasks.used, result)
+            if error is not None:
+                tasks.error, tasks.stopped = error, True
+            elif go_on:
+                tasks.used += 1
+            else:
+                tasks.stopped = True
+            self._changed.notify_all()
+        tasks.using = False
+
+    def _unlocked(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
+        """Return what a function returns, or the exception that it raises, while other threads may go on."""
+        self._lock.release()
+        try:
+            return function(*arguments), None
+        except BaseException as error:  # of any type: the module is the user's
+            return None, error
+        finally:
+            self._lock.acquire()

@@ -1,0 +1,213 @@
+"""The forward and backward passes of one minibatch after the other, in a module's own memory of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.func import functional_call
+
+from fredsim.native.checks import Unchanged, nothing_again
+from fredsim.native.losses import Each
+from fredsim.native.model import TorchModel
+from fredsim.native.params import OwnParams, channels_last
+from fredsim.plugins.seeding import generator_states
+
+__all__ = ["Minibatches", "Passes"]
+
+Array = NDArray[np.float32]
+Tensors = dict[str, torch.Tensor]
+
+
+class Minibatches:
+    """Samples (n, *shape) and their targets, from which minibatches are taken."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.channels_last = False  # whether images are stored that way
+        self.put(x, y)
+
+    def put(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Take other samples in place of these."""
+        self._given = x, y
+        self.x, self.y = channels_last(x) if self.channels_last else x, y
+        #: The images as rows, if they are stored that way.
+        self._rows = self.x.permute(0, 2, 3, 1).reshape(len(x), -1) if self.channels_last else None
+
+    def store(self, *, innermost: bool) -> None:
+        """Store images with the channels innermost, or as they were given."""
+        self.channels_last = innermost
+        self.put(*self._given)
+
+    def take(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return copies of samples in the memory format in which they are computed, and their targets."""
+        y = self.y.index_select(0, samples)
+        if self._rows is None:
+            return self.x.index_select(0, samples), y
+        channels, height, width = self.x.shape[1:]
+        strides = self._rows.shape[1], 1, width * channels, channels
+        rows = self._rows.index_select(0, samples)
+        return rows.as_strided((len(samples), channels, height, width), strides), y
+
+
+class Passes:
+    """Computes gradients at parameters that become the module's own."""
+
+    def __init__(self, model: TorchModel, train: Minibatches, losses_of: Each, mu: int) -> None:
+        self._model, self.module, self._train, self._losses_of, self._mu = model, model.module, train, losses_of, mu
+        self.own = OwnParams(model)
+        self.running: Tensors = {}  # running statistics, while something is computed with them
+        self.draws = False  # whether the module draws random numbers in training
+        self.unchanged, self._places = Unchanged(self.module, model.frozen_values), _places(self.module)
+        self.twins: list[Passes] = []
+        self._shares = torch.full((mu,), 1 / mu, device=model.device)  # of samples in the mean loss
+
+    def add_twin(self) -> Passes:
+        """Return passes with a copy of the module, which compute the same minibatches.
+
+        Raises what copy.deepcopy raises if the module cannot be copied.
+        """
+        found = Passes(self._model.twin(), self._train, self._losses_of, self._mu)
+        found.own.store(innermost=self._train.channels_last)
+        self.twins.append(found)
+        return found
+
+    def leave_twins(self) -> None:
+        """Know those with copies of the module no longer."""
+        for twin in self.twins:
+            self._model.twins.remove(twin._model)
+        self.twins = []
+
+    def kept_bytes(self, params: Array, rows: NDArray[np.int64]) -> int:
+        """Return how many bytes the forward pass of a minibatch keeps for its backward pass."""
+        found: dict[int, int] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.layout == torch.strided:
+                found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            self.one(params, rows)
+        return sum(found.values())
+
+    def logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
+        """Return the module's outputs for samples, at these parameters by name, or at its own if there are none."""
+        if not tensors and not self.running:
+            return self.called(lambda: self.module(x))
+        # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
+        placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
+        given = placed | self.running
+        found = self.called(lambda: functional_call(self.module, given, (x,), tie_weights=False))
+        self.running = {name: given[name] for name in self.running}  # PyTorch notes there what the module assigns
+        return found
+
+    def called(self, call: Callable[[], Any]) -> Any:
+        """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
+        if self._model.precision == "float32":
+            return call()
+        with torch.autocast(self._model.device.type, torch.bfloat16, cache_enabled=False):
+            found = call()
+        return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
+
+    def gradient(self, params: Array, rows: NDArray[np.int64]) -> Array:
+        """Return the mean gradient (P,) of a minibatch; see `one`."""
+        found = np.empty(self._model.layout.size, np.float32)
+        self.write_one(found, params, rows)
+        return found
+
+    def write_one(self, to: Array, params: Array, rows: NDArray[np.int64], backward: Array | None = None) -> Array:
+        """Write the mean gradient of a minibatch to an array (P,); return the samples' losses (µ,). See `one`."""
+        losses, found = self.one(params, rows, backward)
+        self.own.write(found, to)
+        return np.asarray(losses.detach().cpu())
+
+    def one(
+        self, params: Array, rows: NDArray[np.int64], backward: Array | None = None, *, stored: bool = False
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Return the samples' losses (µ,) of a minibatch, and its mean gradient: a tensor for each parameter.
+
+        The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
+        `stored`: the elements of `params` have the order of the module's memory.
+        """
+        samples = torch.from_numpy(rows)
+        x, y = self._train.take(samples if self._model.device.type == "cpu" else samples.to(self._model.device))
+        if backward is None:
+            self.own.become(params, stored=stored)
+        else:
+            self.own.copy(params)
+        version = self.own.version if self.own.by_views else 0
+        losses, found = self.of(x, y, None if backward is None else partial(self.own.copy, backward))
+        if self.own.by_views and self.own.version != version:
+            raise self._model.refused(
+                "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
+            )
+        return losses, found
+
+    def apart(
+        self, params: Array, rows: NDArray[np.int64], *, stored: bool = False
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Return what `one` does, in memory that the next passes leave as it is: a gradient may be a parameter."""
+        losses, found = self.one(params, rows, stored=stored)
+        return self.own.copied(losses), [self.own.copied(gradient) for gradient in found]
+
+    def of(
+        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Return the losses (µ,) of a minibatch at the module's own parameters, and the gradients of their mean.
+
+        `between` is called between the forward and the backward pass.
+        """
+        if not self._model.drawn_by_somebody:  # as below, in less time
+            return self._both(x, y, between)
+        with self.nothing_drawn():
+            return self._both(x, y, between)
+
+    @contextmanager
+    def nothing_drawn(self) -> Iterator[None]:
+        """Raise ConfigError if the module, which drew nothing at first, draws random numbers in a `with` block.
+
+        It is not looked at before somebody has drawn some.
+        """
+        if self.draws or not self._model.drawn_by_somebody:
+            yield
+            return
+        captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        before = None if captured else generator_states()
+        yield
+        if before is not None and before != generator_states():
+            raise self._model.refused(
+                "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; "
+                "let it draw for each minibatch in training, and then use or leave what it has drawn"
+            )
+
+    def _both(
+        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        losses = self._losses_of(self.logits({}, x), y)
+        if between is None:
+            return losses, self._mean_gradients(losses)
+        between()
+        with nothing_again(self._model.refused):
+            return losses, self._mean_gradients(losses)
+
+    def _mean_gradients(self, losses: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the gradients of the mean of samples' losses (µ,)."""
+        if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
+            return self.own.gradients(losses, self._shares)
+        return self.own.gradients(losses.mean())
+
+
+def _places(module: Any) -> dict[str, str]:
+    """Return, by each place in a module that holds a parameter, the first name of that parameter."""
+    first: dict[int, str] = {}
+    found: dict[tuple[int, str], tuple[str, str]] = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        owner, _, attribute = name.rpartition(".")
+        place = id(module.get_submodule(owner)), attribute
+        found.setdefault(place, (name, first.setdefault(id(value), name)))
+    return dict(found.values())

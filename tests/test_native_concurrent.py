@@ -1,0 +1,431 @@
+"""Passes of several clients of a native module at the same time: the bits of one client after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+
+from fredsim.config.resolution import resolve
+from fredsim.data.datasets import data_root, load_dataset
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.native import concurrent
+from fredsim.native.concurrent import ConcurrentPasses
+from fredsim.native.queue import _updates_before
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder.results import Result
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.execution import execute
+from tests.test_native_fused import CASES, experiment
+from tests.test_random_experiments import asked_often, contents
+
+Simulate = Callable[..., Result]
+pytestmark = pytest.mark.usefixtures("modules")
+
+NATIVE = {"numerics": "native"}
+AT_ONCE = "each client on 1 thread, {} at the same time"
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute as many at the same time as may be, whether it saves time or not."""
+    monkeypatch.setattr(ConcurrentPasses, "choose", lambda self, compute: None)
+
+
+def own(name: str, **hyper: Any) -> dict[str, Any]:
+    return {"model": {"name": f"torch:own_modules:{name}", **NATIVE, **hyper}}
+
+
+#: Beside those of test_native_fused: experiments, and the paths that they take.
+MORE: dict[str, dict[str, Any]] = {
+    "gradients that are parameters": own("Crossed"),
+    "computed again on the way back": own("checkpointed"),
+    "bfloat16": own("dense", precision="bfloat16"),
+    "own statistics": own("pretrained", p=0.0, buffers="local"),
+    "pushes of differences": {"clients": {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}},
+    "augmented": {"data": {"name": "digits", "augment": {"flip": True}}},
+    "compressed": {"compress": {"name": "sign"}},
+    "a probe": {"probe": {"every": 10}},
+    "all at once": {"server": {"name": "sync", "lr": 0.1}},
+    "a straggler": {"dispatcher": {"name": "weighted", "weights": [20, 1, 1, 1, 1, 1, 1, 1]}},
+    "two clients": {"clients": {"count": 2, "batch_size": 24}},
+}
+SAME = {**{name: case for name, case in CASES.items() if "window" not in case and name != "draws"}, **MORE}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("case", SAME)
+def test_the_bits_are_those_of_one_thread(case: str, simulate: Simulate) -> None:
+    changes = experiment("asgd") | SAME[case] | {"evaluation": {"every": 20}}
+    paths = (
+        ["auto"] if case in ("compressed", "pushes of differences", "augmented", "a probe") else ["auto", "snapshots"]
+    )
+    for path in paths:
+        alone, found = (simulate(changes | {"threads": threads, "path": path}) for threads in (1, 3))
+        assert found.summary["vmap"] == AT_ONCE.format(2 if case == "two clients" else 3)
+        assert found.summary["path"] == alone.summary["path"]
+        assert found.summary["iterations"] == alone.summary["iterations"]
+        for name in ("staleness.csv", "params.safetensors"):
+            assert (found.folder / name).read_bytes() == (alone.folder / name).read_bytes(), (path, name)
+
+
+@pytest.mark.usefixtures("always")
+def test_stages_with_two_versions(simulate: Simulate) -> None:
+    """Of each minibatch, the forward and the backward pass have other parameters."""
+    stages = {"stages": {"cuts": ["second.weight"], "delay": {"forward": [3, 1], "backward": [2, 0]}}}
+    alone, found = (simulate(experiment("asgd") | own("tanhs") | stages | {"threads": threads}) for threads in (1, 2))
+    assert found.summary["vmap"] == AT_ONCE.format(2)
+    assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("always")
+def test_few_clients_share_the_threads(simulate: Simulate) -> None:
+    """Each pass is computed by half of four threads, as without others on two."""
+    few = experiment("asgd") | {"clients": {"count": 2, "batch_size": 24}}
+    alone, found = simulate(few | {"threads": 2, "window": 1}), simulate(few | {"threads": 4})
+    assert found.summary["vmap"] == "each client on 2 threads, 2 at the same time"
+    assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
+
+
+def test_where_it_takes_longer_one_is_computed_at_a_time(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, seconds = experiment("asgd"), iter(range(1, 100))
+    alone = simulate(base)
+    monkeypatch.setattr(ConcurrentPasses, "_time_of_one", lambda *_: 1e-9 * next(seconds))
+    monkeypatch.setattr(ConcurrentPasses, "run", None)  # never called then
+    monkeypatch.setattr(ConcurrentPasses, "same", lambda *_: True)
+    for path in ("auto", "fused", "snapshots"):
+        found = simulate(base | {"threads": 2, "path": path})
+        assert found.summary["vmap"] == AT_ONCE.format(2)
+        assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("times", "most", "chosen"),
+    [
+        ([9, 1e-3, 6e-4, 4e-4, 3e-4], 8, 8),
+        ([9, 1e-3, 6e-4, 5.9e-4], 8, 2),
+        ([9, 1e-3, 9.6e-4], 8, 1),
+        ([9, 1e-3, 6e-4, 4e-4], 3, 3),
+        ([9, 4e-3], 8, 8),
+    ],
+)
+def test_how_many_pay(times: list[float], most: int, chosen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter(times)
+    monkeypatch.setattr(ConcurrentPasses, "_time_of_one", lambda *_: next(left))
+    passes = ConcurrentPasses([None] * most, 1)  # type: ignore[list-item]
+    passes.choose(lambda *_: None)
+    passes.close()
+    assert passes.at_once == chosen
+    assert not list(left)
+
+
+class Uncopied(torch.nn.Linear):  # type: ignore[misc]
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x.flatten(1))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("there is one of me")
+
+
+class Elsewhere(torch.nn.Linear):  # type: ignore[misc]
+    """Computes by the parameters of the module that was made, as a function does that a copy shares."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.compute: Any = lambda x: torch.nn.functional.linear(x.flatten(1), self.weight, self.bias)
+
+    def forward(self, x: Any) -> Any:
+        return self.compute(x)
+
+
+CALLS = [0]
+
+
+class CountsElsewhere(torch.nn.Linear):  # type: ignore[misc]
+    """Counts its calls in a variable of its Python module."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        CALLS[0] += 1
+        return super().forward(x.flatten(1))
+
+
+HERE = "torch:tests.test_native_concurrent:"
+ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "draws": (own("dropped"), "it draws random numbers"),
+    "statistics": (own("pretrained", p=0.0, buffers="last"), "each client has running statistics of its own"),
+    "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
+    "one thread": ({"threads": 1}, "no more are taken at once"),
+    "large": (own("dense", hidden=20_001), "it has 1,500,000 parameters or more"),
+    "counts": (own("Remembers"), "the attribute calls of model.name: torch:own_modules:Remembers has changed"),
+    "counts elsewhere": (
+        {"model": {"name": f"{HERE}CountsElsewhere", **NATIVE}}, "tests.test_native_concurrent.CALLS has changed"
+    ),
+    "elsewhere": ({"model": {"name": f"{HERE}Elsewhere", **NATIVE}}, "a copy of it computes another gradient"),
+    "no copies": (
+        {"model": {"name": f"{HERE}Uncopied", **NATIVE}},
+        "a copy of it failed on samples of shape (n, 1, 8, 8): TypeError: there is one of me",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_who_is_computed_alone(case: str, simulate: Simulate) -> None:
+    changes, why = ALONE[case]
+    changes = {"iterations": 12, "threads": 2, "clients": {"count": 8, "batch_size": 4}} | changes
+    summary = simulate(experiment("asgd") | changes).summary
+    assert summary["vmap"] == f"one client after the other: {why}"
+    one = simulate(experiment("asgd") | changes | {"window": 1}).summary
+    assert one["digest"] == summary["digest"]
+
+
+def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward pass of a dense network keeps what each layer's weights are multiplied by, but for the first layer
+    the weights of those that multiply errors, logarithms of probabilities, labels and the sum of their weights.
+    """
+    kept = 4 * (24 * 64 + 24 * 16 + 16 * 10 + 24 * 10) + 8 * 24 + 4
+    for most, expected in ((4, 4), (4 - 1 / kept, 3), (2, 2), (2 - 1 / kept, 0)):
+        monkeypatch.setattr(concurrent, "MOST_BYTES", round(most * kept))
+        vmap = simulate(experiment("asgd") | {"threads": 12, "iterations": 4}).summary["vmap"]
+        if expected:
+            assert vmap == f"each client on {12 // expected} threads, {expected} at the same time"
+        else:
+            assert vmap == "one client after the other: what two forward passes keep is more than 19 kB"
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "no waiting"])
+def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
+    adam = {"server": {"name": "adam", "lr": 0.01}, "threads": 2}
+    found = resolve(experiment(case) | {"data": {"name": "digits"}} | adam)
+    execute(found, tmp_path / "whole")
+    for least in (3, 5, 10**9):
+        execute(found, tmp_path / "run", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
+        if least < 10**9:
+            assert 0 < Result(tmp_path / "run").summary["iterations"] < 40
+    assert contents(Result(tmp_path / "run")) == contents(Result(tmp_path / "whole"))
+
+
+class Fails(torch.nn.Linear):  # type: ignore[misc]
+    """Fails for minibatches with a certain sample."""
+
+    def __init__(self, how: str, begin: float) -> None:
+        super().__init__(64, 10)
+        self.how, self.begin = how, begin
+
+    def forward(self, x: Any) -> Any:
+        if self.training and not torch.is_grad_enabled():
+            return super().forward(x.flatten(1))
+        if self.training and float(x[0].sum()) == self.begin:
+            raise {"error": ValueError, "exit": SystemExit, "interrupt": KeyboardInterrupt}[self.how]("enough")
+        return super().forward(x.flatten(1))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("how", ["error", "exit", "interrupt"])
+def test_what_a_module_raises(how: str, simulate: Simulate) -> None:
+    """The run ends with the same error as if one were computed after the other."""
+    x = load_dataset("digits", None, None, data_root()).train.x
+    begin = float(torch.from_numpy(x[24 * 17 : 24 * 17 + 1]).sum())
+    model = {"name": f"{HERE}Fails", "how": how, "begin": begin, **NATIVE}
+    changes = experiment("asgd") | {"model": model, "evaluation": {"every": 5}, "data": {"name": "digits"}}
+    changes["clients"] = {"count": 8, "batch_size": 24, "sampling": "sequential"}
+    said = []
+    for threads in (1, 3):
+        with pytest.raises(SimulationError, match="enough") as caught:
+            simulate(changes | {"threads": threads})
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+class Late(torch.nn.Linear):  # type: ignore[misc]
+    """Changes a buffer or an attribute, or draws, for minibatches that are brighter than the first one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(64, 10)
+        self.what, self.seen = what, 0
+        self.register_buffer("least", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        if self.training and x.sum() > 19.5 * len(x):
+            if self.what == "buffer":
+                self.least += 1
+            elif self.what == "attribute":
+                self.seen += 1
+            else:
+                x = torch.nn.functional.dropout(x, 0.1)
+        return super().forward(x.flatten(1))
+
+
+LATE = {"clients": {"count": 8, "batch_size": 4}, "threads": 2, "evaluation": {"every": 5}, "data": {"name": "digits"}}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    ("what", "kind", "said"),
+    [
+        ("buffer", SimulationError, "Late has changed its buffer 'least' since the run began"),
+        ("draws", ConfigError, "Late draws random numbers for some minibatches alone"),
+    ],
+)
+def test_what_a_copy_does_later_is_refused(what: str, kind: type[Exception], said: str, simulate: Simulate) -> None:
+    with pytest.raises(kind, match=said):
+        simulate(experiment("asgd") | LATE | {"model": {"name": f"{HERE}Late", "what": what, **NATIVE}})
+
+
+class Notes(Observer):
+    """Keeps what is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.usefixtures("always")
+def test_what_a_copy_keeps_is_in_no_checkpoint(tmp_path: Path) -> None:
+    model, told = {"model": {"name": f"{HERE}Late", "what": "attribute", **NATIVE}}, Notes()
+    found = resolve(experiment("asgd") | LATE | model | {"server": {"name": "asgd", "lr": 0.1}})
+    stop = partial(asked_often, count(), 30)
+    execute(found, tmp_path, stop=stop, policy=CheckpointPolicy(1e9), observer=told)
+    assert any("the attribute seen of model.name: " in note and "in copy" in note for note in told.notes), told.notes
+
+
+class Turn:
+    """What stands for passes here: each thread has its own."""
+
+
+def waited(rng: np.random.Generator) -> None:
+    time.sleep(float(rng.choice([0, 0, 1e-4, 2e-3])))
+
+
+@pytest.fixture(params=[1, 2, 5])
+def several(request: pytest.FixtureRequest) -> Iterator[ConcurrentPasses]:
+    found = ConcurrentPasses([Turn() for _ in range(request.param)], 1)  # type: ignore[misc]
+    yield found
+    found.close()
+    assert not any(thread.is_alive() for thread in found._each)
+
+
+def test_results_are_used_in_order_after_what_they_need(several: ConcurrentPasses) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        n = int(rng.integers(0, 40))
+        after = [int(rng.integers(0, i + 1)) for i in range(n)]
+        used: list[int] = []
+        busy: set[int] = set()
+        most = 0
+
+        def compute(turn: Any, i: int, after=after, used=used, busy=busy) -> tuple[int, int]:  # type: ignore[no-untyped-def]
+            nonlocal most
+            assert id(turn) not in busy  # no thread has another one's
+            busy.add(id(turn))
+            most = max(most, len(busy))
+            seen = len(used)
+            assert seen >= after[i]
+            waited(rng)
+            busy.discard(id(turn))
+            return i, seen
+
+        def use(i: int, found: tuple[int, int], used=used) -> bool:  # type: ignore[no-untyped-def]
+            assert (i, i) == (found[0], len(used))
+            waited(rng)
+            used.append(i)
+            return True
+
+        assert several.run(after, compute, use) == n
+        assert used == list(range(n))
+        assert most <= several.at_once
+
+
+def test_all_threads_take_part(several: ConcurrentPasses) -> None:
+    """Each task waits until all threads have one."""
+    together = threading.Barrier(several.at_once)
+    assert several.run([0] * several.at_once, lambda *_: together.wait(10)) == several.at_once
+
+
+@pytest.mark.parametrize("where", ["compute", "use", "stop"])
+def test_the_first_failure_ends_it(where: str, several: ConcurrentPasses) -> None:
+    """That with the smallest number, whoever is done first; what came before it is used, nothing after it."""
+    used: list[int] = []
+
+    def compute(_: Any, i: int) -> int:
+        time.sleep(0.002 if i == 11 else 0)
+        if where == "compute" and i in (11, 12, 13):
+            raise ValueError(i)
+        return i
+
+    def use(i: int, _: int) -> bool:
+        if where == "use" and i in (11, 12):
+            raise ValueError(i)
+        if where == "stop" and i == 11:
+            return False
+        used.append(i)
+        return True
+
+    for _ in range(5):  # and the next ones are done as the first
+        used.clear()
+        if where == "stop":
+            assert several.run([0] * 40, compute, use) == 11
+        else:
+            with pytest.raises(ValueError, match="11"):
+                several.run([0] * 40, compute, use)
+        assert used == list(range(11))
+    assert several.run([0] * 5, lambda _, i: i) == 5
+
+
+def test_an_interrupt_waits_for_those_under_way(several: ConcurrentPasses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes to the thread that waits for the others."""
+    running: set[int] = set()
+    wait, interrupts = several._ended.wait, iter([KeyboardInterrupt, None, KeyboardInterrupt])
+
+    def interrupted(timeout: float | None = None) -> bool:
+        wait(0.01)
+        if (error := next(interrupts, None)) is not None:
+            raise error
+        return wait(timeout) if several._tasks is not None and several._tasks.running else True
+
+    def compute(_: Any, i: int) -> None:
+        running.add(i)
+        time.sleep(0.03)
+        running.discard(i)
+
+    monkeypatch.setattr(several._ended, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        several.run([0] * 1000, compute)
+    assert not running
+    monkeypatch.undo()
+    assert several.run([0] * 3, lambda _, i: i) == 3
+
+
+def test_what_an_event_reads_is_written_before() -> None:
+    """By what is in the places if all events are done in order."""
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        n, places = int(rng.integers(1, 60)), int(rng.integers(1, 6))
+        held, kept = rng.integers(0, places, n).tolist(), rng.integers(-1, places, n).tolist()
+        found, written = _updates_before(held, kept), [0] * places
+        for i, (read, copied) in enumerate(zip(held, kept, strict=True)):
+            assert found[i] == written[read]
+            if copied >= 0:
+                written[copied] = i + 1
