@@ -306,7 +306,7 @@ class Notes(Observer):
 def test_what_a_copy_keeps_is_in_no_checkpoint(tmp_path: Path) -> None:
     model, told = {"model": {"name": f"{HERE}Late", "what": "attribute", **NATIVE}}, Notes()
     found = resolve(experiment("asgd") | LATE | model | {"server": {"name": "asgd", "lr": 0.1}})
-    stop = partial(asked_often, count(), 30)
+    stop = partial(asked_often, count(), 6)
     execute(found, tmp_path, stop=stop, policy=CheckpointPolicy(1e9), observer=told)
     assert any("the attribute seen of model.name: " in note and "in copy" in note for note in told.notes), told.notes
 
