@@ -53,6 +53,7 @@ MORE: dict[str, dict[str, Any]] = {
     "gradients that are parameters": own("Crossed"),
     "computed again on the way back": own("checkpointed"),
     "bfloat16": own("dense", precision="bfloat16"),
+    "writes into its weight": own("Halves", inplace=True),
     "own statistics": own("pretrained", p=0.0, buffers="local"),
     "pushes of differences": {"clients": {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}},
     "augmented": {"data": {"name": "digits", "augment": {"flip": True}}},
@@ -169,9 +170,22 @@ class CountsElsewhere(torch.nn.Linear):  # type: ignore[misc]
         return super().forward(x.flatten(1))
 
 
+class SameNoise(torch.nn.Linear):  # type: ignore[misc]
+    """Adds noise that is the same each time; it leaves the generator as it was."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return super().forward(x.flatten(1) + torch.rand(64) / 8)
+
+
 HERE = "torch:tests.test_native_concurrent:"
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "draws": (own("dropped"), "it draws random numbers"),
+    "draws the same": ({"model": {"name": f"{HERE}SameNoise", **NATIVE}}, "it draws random numbers"),
     "statistics": (own("pretrained", p=0.0, buffers="last"), "each client has running statistics of its own"),
     "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
     "one thread": ({"threads": 1}, "no more are taken at once"),

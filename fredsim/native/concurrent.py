@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fredsim.errors import SimulationError
 from fredsim.native.model import TorchModel
@@ -60,7 +61,11 @@ def at_the_same_time(
     moved = start * np.float32(1 + 1 / 64)
     found, why = None, ""
     try:
-        most = min(most, MOST_BYTES // max(1, passes.kept_bytes(start, rows)))
+        with RandomOperators() as drawn:
+            kept = passes.kept_bytes(start, rows)
+        if drawn.found:  # from generators that all threads share, which it seeds, and leaves as they were
+            return None, "it draws random numbers"
+        most = min(most, MOST_BYTES // max(1, kept))
         if most < 2:
             return None, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}"
         outside = Outside(model.functions, model.kept)
@@ -90,6 +95,19 @@ def at_the_same_time(
         passes.leave_twins()
         return None, why
     return found, ""
+
+
+class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
+    """Notes in a `with` block whether PyTorch draws random numbers in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operator of PyTorch's."""
+        self.found |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
 
 
 def _close(found: ConcurrentPasses | None) -> None:
