@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from fredsim.native.params import MANY
 from fredsim.native.passes import Passes
 from fredsim.plugins.failures import failed_on, is_interrupt
 from fredsim.plugins.outside import Outside
-from fredsim.system.memory import format_bytes
+from fredsim.system.memory import format_bytes, freed_memory_kept
 
 __all__ = ["ConcurrentPasses", "at_the_same_time"]
 
@@ -34,8 +34,8 @@ Array = NDArray[np.float32]
 Compute = Callable[[Passes, int], Any]
 Use = Callable[[int, Any], bool]
 
-#: How many results may wait at most to be used, for each thread.
-WAITING = 2
+#: How many tasks, for each thread, may be begun before a result is used.
+AHEAD = 3
 #: The least seconds of a pass for which the threads' waiting for Python's lock does not matter.
 LONG = 3e-3
 #: About how many seconds a number of threads is tried, and how much of the time another one must save to be taken.
@@ -126,13 +126,16 @@ def _note(arrays: dict[int, bytes], i: int, array: Array) -> bool:
 
 @dataclass
 class Tasks:
-    """Numbered tasks that are begun in order, and whose results are used one after the other, in order, too."""
+    """Numbered tasks, whose results are used one after the other, in order.
+
+    They are begun in order, too, unless one has to wait: of those behind it, at most so many as `ahead` overtake it.
+    """
 
     after: Sequence[int]
     compute: Compute
     use: Use | None
-    waiting: int
-    begun: int = 0
+    ahead: int
+    begun: set[int] = field(default_factory=set)  # of those whose results are not used yet
     used: int = 0
     running: int = 0
     using: bool = False
@@ -141,19 +144,19 @@ class Tasks:
     error: BaseException | None = None
 
     @property
-    def all_begun(self) -> bool:
-        """Whether none is begun any longer."""
-        return self.stopped or self.begun == len(self.after)
-
-    @property
     def over(self) -> bool:
-        """Whether all are done, or none is begun any longer."""
-        return self.all_begun and self.running == 0
+        """Whether none is under way, and none is begun any longer."""
+        return self.running == 0 and (self.stopped or self.used == len(self.after))
 
-    @property
-    def next_ready(self) -> bool:
-        """Whether the next one can be begun."""
-        return self.after[self.begun] <= self.used and self.begun - self.used < self.waiting
+    def begin(self) -> int | None:
+        """Begin the next one, and return its number; None if there is none that can be begun now."""
+        end = self.used if self.stopped else min(self.used + self.ahead, len(self.after))
+        for i in range(self.used, end):
+            if i not in self.begun and self.after[i] <= self.used:
+                self.begun.add(i)
+                self.running += 1
+                return i
+        return None
 
 
 class ConcurrentPasses:
@@ -165,7 +168,8 @@ class ConcurrentPasses:
         self._lock = threading.Lock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Condition(self._lock)
         self._tasks: Tasks | None = None
-        self._closed = False
+        self._closed, self._opened = False, ExitStack()
+        self._opened.enter_context(freed_memory_kept())
         self._each = [
             threading.Thread(target=self._serve, args=(number, one), name=f"fredsim-passes-{number}", daemon=True)
             for number, one in enumerate(each)
@@ -180,7 +184,7 @@ class ConcurrentPasses:
         `use(i, result)` is called in the order of the tasks, for one at a time, and returns whether to go on. Both are
         called in threads. An exception of either is raised once the results of the tasks before are used.
         """
-        tasks = Tasks(after, compute, use, WAITING * self.at_once)
+        tasks = Tasks(after, compute, use, AHEAD * self.at_once)
         with self._lock:
             self._tasks = tasks
             self._changed.notify_all()
@@ -235,19 +239,17 @@ class ConcurrentPasses:
             self._changed.notify_all()
         for thread in self._each:
             thread.join()
+        self._opened.close()
 
     def _serve(self, number: int, passes: Passes) -> None:
         """Do one task after the other."""
         torch.set_num_threads(self.threads)  # of this thread alone
         with self._lock:
             while not self._closed:
-                tasks = self._tasks
-                if number >= self.at_once or tasks is None or tasks.all_begun or not tasks.next_ready:
+                tasks = self._tasks if number < self.at_once else None
+                if tasks is None or (i := tasks.begin()) is None:
                     self._changed.wait()
                     continue
-                i = tasks.begun
-                tasks.begun += 1
-                tasks.running += 1
                 tasks.results[i] = self._unlocked(tasks.compute, passes, i)
                 if not tasks.using:
                     self._use(tasks)
@@ -266,6 +268,7 @@ class ConcurrentPasses:
             if error is not None:
                 tasks.error, tasks.stopped = error, True
             elif go_on:
+                tasks.begun.discard(tasks.used)
                 tasks.used += 1
             else:
                 tasks.stopped = True

@@ -30,7 +30,9 @@ class Queued(Stretches):
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, 0, each)
-        self._make_executor(1)  # which compiles now, so that this is not counted in the run's time
+        # What is tried and compiled now is not counted in the run's time.
+        self._most = parts.engine.fix_window(parts.limits.window, parts.clients, parts.params.nbytes)
+        self._make_executor(1)
         self._executor: QueueExecutor | None = None
 
     def _make_executor(self, places: int) -> QueueExecutor:
@@ -39,9 +41,7 @@ class Queued(Stretches):
 
     def prepare(self, iteration: int) -> None:
         """Assign the places for what clients will hold, and make the executor."""
-        parts = self.parts
         self._held, self._kept, places = assign_places(self.schedule)
-        self._most = parts.engine.fix_window(parts.limits.window, parts.clients, parts.params.nbytes)
         self._executor = self._make_executor(places)
 
     def process(self, begin: int, count: int) -> Processed:
