@@ -183,6 +183,8 @@ class TorchEngine(OnOperations):
                 self.concurrent, self._most, self._threads_of_pass = found, found.most, found.threads
                 if found.at_once == 1:
                     self._end_concurrent()
+                if hasattr(self._operations, "do_alone"):
+                    self._operations.do_alone()  # PyTorch's other threads would wait for more of it for a while
         return self.width if self.concurrent is None else self.concurrent.at_once
 
     def _at_the_same_time(self, clients: int) -> tuple[ConcurrentPasses | None, str]:
@@ -219,8 +221,7 @@ class TorchEngine(OnOperations):
 
     def _updates(self, rule: Rule, arrays: Sequence[Array], *, stored: bool = False) -> Updates:
         layout = self._model.layout
-        alone = self._threads_of_pass < self.threads  # so that PyTorch's other threads sleep
-        update = cast(Any, self._operations).rule_in_parts(rule, arrays, layout.sizes, alone=alone)
+        update = cast(Any, self._operations).rule_in_parts(rule, arrays, layout.sizes)
         return Updates(self._passes, update, layout, stored=stored)
 
     @property

@@ -61,14 +61,13 @@ class NumbaOperations:
         """Return the rule compiled for whole arrays; see Operations."""
         return TeamRule(self._team, rule)
 
-    def rule_in_parts(
-        self, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int], *, alone: bool = False
-    ) -> RuleInParts:
-        """Return the rule compiled for gradients in parts of these sizes; `arrays` are θ and the state, (P,) each.
+    def rule_in_parts(self, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int]) -> RuleInParts:
+        """Return the rule compiled for gradients in parts of these sizes; `arrays` are θ and the state, (P,) each."""
+        return RuleInParts(self._team, rule, arrays, sizes)
 
-        `alone`: it is applied by the thread that calls it, which may be any.
-        """
-        return RuleInParts(Team(1) if alone else self._team, rule, arrays, sizes)
+    def do_alone(self) -> None:
+        """Let all be done by the thread that calls from now on."""
+        self._team.size = 1
 
     def mean(self, array: Array) -> float:
         """Return the mean of an array (n,) in float64; see Operations."""
