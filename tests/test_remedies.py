@@ -6,11 +6,18 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from fredsim import errors
-from fredsim.config.registry import argument_problems
+from fredsim import errors, other_names
+from fredsim.config.choices import Backend, Init, Sampling
+from fredsim.config.losses import LOSSES
+from fredsim.config.metrics import KNOWN as METRICS
+from fredsim.config.partition import PARTITIONS
+from fredsim.config.registry import KNOWN, argument_problems
+from fredsim.data.datasets import DATASETS
+from fredsim.servers.schedules import SCHEDULES
 
 Refused = Callable[..., None]
 
@@ -144,29 +151,92 @@ def test_a_name_is_near_that_another_is_misspelt_as(given: str, known: list[str]
     assert errors.closest(given, known) == found
 
 
-#: By a key: names that PyTorch has, and what they are called here.
-OF_PYTORCH: dict[str, dict[str, str | None]] = {
+#: By a key: names that PyTorch, Flower, FedLab and Hugging Face have, and what they are called here, or what else is
+#: said.
+OF_OTHERS: dict[str, dict[str, str]] = {
     "loss": {
-        "BCEWithLogitsLoss": "bce", "BCELoss": "bce", "binary_cross_entropy": "bce",
-        "CrossEntropyLoss": "cross_entropy",
+        "BCEWithLogitsLoss": "bce", "BCELoss": "bce", "binary_cross_entropy": "bce", "ce": "cross_entropy",
+        "CrossEntropyLoss": "cross_entropy", "nn.CrossEntropyLoss": "cross_entropy",
         "binary_cross_entropy_with_logits": "bce", "NLLLoss": "cross_entropy", "nll_loss": "cross_entropy",
         "MSELoss": "mse", "mse_loss": "mse", "torch.nn.MSELoss": "mse", "torch.nn.functional.mse_loss": "mse",
-        "L1Loss": None, "HuberLoss": None, "KLDivLoss": None, "GaussianNLLLoss": None,
+        **dict.fromkeys(
+            ("L1Loss", "torch.nn.L1Loss", "HuberLoss", "SmoothL1Loss", "KLDivLoss", "GaussianNLLLoss", "MAE"),
+            "no such loss: write it as a function of yours (docs/losses.md)",
+        ),
     },
-    "clients.optimizer.name": {"SGD": "sgd", "AdamW": "adamw", "torch.optim.AdamW": "adamw", "Adam": "adamw"},
-    "server.name": {"SGD": "asgd", "RMSprop": "rmsprop", "NAdam": "nadam", "torch.optim.Adagrad": "adagrad"},
-    "server.lr.name": {"StepLR": "step", "CosineAnnealingLR": "cosine", "ExponentialLR": "exponential"},
-    }  # fmt: skip
+    "clients.optimizer.name": {
+        "SGD": "sgd", "AdamW": "adamw", "torch.optim.AdamW": "adamw", "Adam": "adamw",
+        "RMSprop": "no such optimizer: write it as a class of yours (docs/clients.md)",
+    },
+    "server.name": {
+        "SGD": "asgd", "RMSprop": "rmsprop", "NAdam": "nadam", "torch.optim.Adagrad": "adagrad", "Hogwild!": "asgd",
+        "FedAvg": "sync with clients.local_steps (fredsim show clients/fedavg)", "fedlab.FedProx": "clients.prox",
+        "flwr.server.strategy.FedAdam": "and inner: {name: adam", "SCAFFOLD": "clients.control_variates",
+        "FedAsync": "fedasync", "my_module.FedAvg": "my_module:FedAvg",
+        "Krum": "no such server: write it as a class of yours (docs/own_server.md)",
+    },
+    "server.lr.name": {
+        "StepLR": "step", "CosineAnnealingLR": "cosine", "ExponentialLR": "exponential",
+        "OneCycleLR": "no such schedule: write it as a function of yours (docs/own_schedule.md)",
+    },
+    "data.name": {
+        "CIFAR10": "torchvision:CIFAR10", "cifar-100": "torchvision:CIFAR100", "MNIST": "mnist",
+        "torchvision.datasets.FashionMNIST": "torchvision:FashionMNIST", "uoft-cs/cifar10": "torchvision:CIFAR10",
+        "load_digits": "digits", "rows.csv": "save its arrays, and give npz:FILE", "rows.npz": "npz:rows.npz",
+    },
+    "model.name": {"ResNet18": "resnet", "GPT-2": "gpt", "CNN": "lenet", "LogisticRegression": "hidden: []"},
+    "dispatcher.name": {"random": "uniform", "Poisson": "the noise of a clock's compute", "sync": "{name: sync}"},
+    "evaluation.metrics": {"Accuracy": "the column validation_error", "top-5": "top5", "F1": "no such metric"},
+    "clients.partition": {
+        "DirichletPartitioner": "dirichlet", "IidPartitioner": "iid", "noniid": "dirichlet",
+        "LinearPartitioner": "{name: lists, file: …}",
+    },
+    "compress.name": {"TopK": "top_k", "terngrad": "ternary", "signSGD": "sign", "PowerSGD": "no such compressor"},
+    "model.init": {"kaiming_uniform": "he", "xavier": "glorot"},
+    "backend": {"cpu": "numba", "gpu": "cuda"},
+    "clients.sampling": {"random": "shuffled", "shuffle": "shuffled"},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("key", OF_PYTORCH)
-def test_names_that_pytorch_has(key: str, command: Callable[..., tuple[int, str, str]]) -> None:
+@pytest.mark.parametrize("key", OF_OTHERS)
+def test_names_that_others_have(key: str, command: Callable[..., tuple[int, str, str]]) -> None:
     Path("x.yaml").write_text(BASE)
-    for name, meant in OF_PYTORCH[key].items():
-        code, _, messages = command("show", "x.yaml", f"{key.removesuffix('.name')}={{name: {name}}}")
+    for name, meant in OF_OTHERS[key].items():
+        value = f"[{name}]" if key == "evaluation.metrics" else name
+        given = f"{key.removesuffix('.name')}={{name: {value}}}" if key.endswith(".name") else f"{key}={value}"
+        code, _, messages = command("show", "x.yaml", given)
         assert code == 2
-        hint = re.search("; did you mean '(.*?)'", messages)
-        assert (hint and hint[1]) == meant, messages
+        proposed = re.search("; did you mean '(.*?)'", messages)
+        assert proposed[1] == meant if proposed else f"{meant} (known" in messages or meant in messages, messages
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("num_clients=3", "clients.count"), ("num_rounds=3", "updates"), ("max_steps=3", "iterations"),
+        ("random_seed=3", "seed"), ("learning_rate=3", "server.lr"), ("device=cuda", "backend"),
+        ("clients={num_clients: 3, batch_size: 2}", "count"), ("evaluation={interval: 3}", "every"),
+        ("server={name: asgd, learning_rate: 0.1}", "lr"), ("model={layers: [3]}", "hidden"),
+    ],
+)  # fmt: skip
+def test_keys_that_others_have(given: str, meant: str, refused: Refused) -> None:
+    Path("x.yaml").write_text(BASE)
+    refused("show", "x.yaml", given, says=(f"unknown key; did you mean '{meant}'?",))
+
+
+def test_what_is_proposed_for_names_of_others_is_known() -> None:
+    """No other name is one that is known where it stands."""
+    known: dict[str, set[str]] = {
+        "mse": {*LOSSES}, "sync": {*KNOWN["server"]}, "adamw": {*KNOWN["optimizer"]}, "mnist": {*DATASETS},
+        "mlp": {"mlp", "linear", "lenet", "resnet", "vgg", "gpt"}, "round_robin": {*KNOWN["dispatcher"]},
+        "top5": {*METRICS}, "dirichlet": {*PARTITIONS}, "top_k": {*KNOWN["compressor"]}, "cosine": {*SCHEDULES},
+        "glorot": {*get_args(Init)}, "numba": {*get_args(Backend)}, "shuffled": {*get_args(Sampling)},
+    }  # fmt: skip
+    for one, names in known.items():
+        for meant, words in other_names.OTHER_NAMES[one].items():
+            assert " " in meant or meant.partition(":")[0] in names
+            assert not names & {*words.split()}
+            assert [*map(other_names.letters_of, words.split())] == words.split()
 
 
 def test_a_misspelt_file(refused: Refused) -> None:

@@ -101,7 +101,7 @@ FULL_KEYS = {
     for around in ("evaluation", "dispatcher", "model", "data", "clients")
     for key in fields_of(Experiment, (around,))
     if key != "name"
-} | dict.fromkeys(("lr", "learning_rate"), "server.lr")
+}
 
 
 def _with_hint(problem: Problem) -> Problem:

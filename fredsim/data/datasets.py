@@ -320,7 +320,9 @@ def _nearest(name: str, kind: str) -> str:
     reader = {".npz": "npz", ".npy": "npy", ".txt": "text"}.get(os.path.splitext(name)[1].lower())
     if reader and ":" not in name:
         return hint(f"{reader}:{os.path.dirname(name) or '.' if reader == 'npy' else name}")
-    return nearest(kind, [*DATASETS, *DRAWN])
+    if os.path.splitext(name)[1].lower() in {".csv", ".json", ".parquet", ".pkl", ".pt", ".h5", ".mat"}:
+        return "; save its arrays, and give npz:FILE (docs/data.md)"
+    return nearest(kind.rpartition("/")[2], [*DATASETS, *DRAWN])  # Hugging Face's names have an owner before them
 
 
 def check_dataset(name: str) -> None:
