@@ -224,7 +224,7 @@ SCHEDULES: dict[str, type[BaseModel]] = {**PLAIN, "warmup": Warmup}
 
 
 def _kind(value: Any) -> str:
-    if not isinstance(value, dict | BaseModel):
+    if not isinstance(value, dict | BaseModel) and not (isinstance(value, str) and value in SCHEDULES):
         return "float"
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(name, str):

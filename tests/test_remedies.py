@@ -224,6 +224,60 @@ def test_keys_that_others_have(given: str, meant: str, refused: Refused) -> None
     refused("show", "x.yaml", given, says=(f"unknown key; did you mean '{meant}'?",))
 
 
+CLOCK = "dispatcher={name: clock, compute: {seconds: 1.0, noise: %s}}"
+SECONDS = "dispatcher={name: clock, compute: {seconds: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        # A name as the key of its own keys, or a name alone, where {name: …} is wanted.
+        (CLOCK % "{lognormal: {sigma: 0.5}}", "{name: …} of gamma, exponential"),
+        (CLOCK % "{lognormal: {sigma: 0.5}}", "; write {name: lognormal, sigma: 0.5}\n"),
+        (CLOCK % "lognormal", "; write {name: lognormal, …}\n"),
+        (CLOCK % "{exponential: 2}", "; write {name: exponential, …}\n"),
+        (CLOCK % "{sigma: 0.5}", "it must be none, or {name: …} of gamma"),
+        (SECONDS % "{power: {base: 2.0}}", "; write {name: power, base: 2.0}\n"),
+        ("server.lr={cosine: {base: 0.1, steps: 9}}", "; write {name: cosine, base: 0.1, steps: 9}\n"),
+        ("server.lr=cosine", "; write {name: cosine, …}\n"),
+        ("server.lr={name: warmup, steps: 9, then: step}", "; write {name: step, …}\n"),
+        ("clients.partition={dirichlet: {alpha: 0.3}}", "; write {name: dirichlet, alpha: 0.3} (known: iid"),
+        ("clients.partition={dirichlet: 0.3}", "; write {name: dirichlet, …} (known: iid"),
+        ("loss={cross_entropy: {label_smoothing: 0.1}}", "; write {name: cross_entropy, label_smoothing: 0.1} (known"),
+        ("data={mnist: {train: 9}}", "data.name: is required; write {name: mnist, train: 9}\n"),
+        ("compress={top_k: {k: 0.1}}", "compress.name: is required; write {name: top_k, k: 0.1}\n"),
+        (
+            "compress={name: ef21, inner: {top_k: {k: 0.1}}}",
+            "inner.name: is required; write {name: top_k, k: 0.1} (known",
+        ),
+        ("compress={name: ef21, inner: top_k}", "a mapping of keys to values, such as inner: {name: top_k, k: 0.01}\n"),
+        ("server={name: sync, inner: adam}", "a mapping of keys to values, such as inner: {name: adam, lr: 0.001}\n"),
+        ("until=0.1", "a mapping of keys to values, such as until: {validation_error: 0.05}\n"),
+        # All types that a value may have.
+        ("model.init=0.1", "it must be 'he', 'glorot', 'torch', 'zeros' or 'normal', or a mapping of keys to values\n"),
+        ("dispatcher.push=2", "a valid string, or a mapping of keys to values, such as push: {bandwidth_aware: {c: 0"),
+        ("dispatcher={name: clock, link: {latency: 10ms}}", "is '10ms'; it should be a valid number, or a valid list"),
+        # Units.
+        ("dispatcher={name: clock, link: {latency: 10ms}}", "; leave out the unit\n"),
+        ("dispatcher={name: clock, link: {up: 1 MB/s}}", "; leave out the unit\n"),
+        (SECONDS % "2s", "; leave out the unit\n"),
+        (SECONDS % "'2'", "bernoulli: write 2\n"),
+    ],
+)
+def test_the_form_that_is_wanted(given: str, says: str, command: Callable[..., tuple[int, str, str]]) -> None:
+    """In one line: an unknown key is not another mistake than the missing name."""
+    Path("x.yaml").write_text(BASE)
+    code, _, messages = command("show", "x.yaml", given)
+    assert (code, messages.count("\n")) == (2, 1)
+    assert says in messages
+
+
+@pytest.mark.parametrize("given", [CLOCK % "{name: lognormal, sigma: 0.5}", SECONDS % "{name: power, base: 2.0}"])
+def test_the_form_that_is_told_is_taken(given: str, command: Callable[..., tuple[int, str, str]]) -> None:
+    Path("x.yaml").write_text(BASE)
+    assert command("show", "x.yaml", given)[0] == 0
+
+
 def test_what_is_proposed_for_names_of_others_is_known() -> None:
     """No other name is one that is known where it stands."""
     known: dict[str, set[str]] = {
