@@ -78,6 +78,12 @@ def lazy(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
 
 
+def lazy_once_called(classes: int) -> nn.Module:
+    module = lazy(classes)
+    module(torch.zeros(1, 64))
+    return module
+
+
 def meta(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, device="meta"))
 
