@@ -238,6 +238,9 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
         return by_letters[letters]
     if meant := other_name(word[:100], known.values()):
         return None if " " in meant else meant
+    within = [choice for choice in known.values() if choice.rpartition(".")[2] == word]
+    if len(within) == 1:  # lr, of server.lr alone
+        return within[0]
     short = letters.removesuffix("loss")
     if short and short in by_letters:
         return by_letters[short]

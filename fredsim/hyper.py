@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fredsim.errors import ConfigError, SimulationError, closest, flow, hint, nearest, nearest_class, shown
+from fredsim.errors import ConfigError, SimulationError, closest, flow, nearest, nearest_class, shown
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
@@ -199,8 +199,9 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
             continue
         if unknown:
             known = fields_of(model, location[:-1])
-            near = closest(str(at[-1]).partition(":")[0], known) if len(problems) < MANY_PROBLEMS else None
-            rest = without_space({at[-1]: item["input"]}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
+            word, few = str(at[-1]).partition(":")[0], len(problems) < MANY_PROBLEMS
+            near, told = (closest(word, known), nearest(word, known)) if few else (None, "")
+            rest = without_space({at[-1]: item["input"]}) or f"{told} (known: {', '.join(known) or 'none'})"
             text, remedy = "unknown key", rest
             misspelt.add((*at[:-1], near or ""))
         else:
@@ -260,6 +261,8 @@ def _explained(item: Any, at: Location, model: type[BaseModel]) -> tuple[str, st
             ((_, bound),) = item["ctx"].items()
             text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
             return text.replace("than equal", "than or equal to"), ""
+        case "string_pattern_mismatch" if wanted := PATTERNS.get(item["ctx"]["pattern"]):
+            return f"is {shown(value)}; it must be {wanted}", _example(at, field)
         case _ if value is None and (written := without_space({at[-1]: None} if at else None)):
             return "unknown key", written  # where any name may stand, as that of a metric
         case _:
@@ -270,6 +273,12 @@ def _explained(item: Any, at: Location, model: type[BaseModel]) -> tuple[str, st
             return text, remedy or (_example(at, field) if item["type"].endswith("_type") else "")
 
 
+#: What a text must be that has to match a pattern.
+PATTERNS = {
+    "^[0-9a-f]{64}$": "a SHA-256, of 64 digits and letters from a to f, or null",
+    "^[A-Za-z_][A-Za-z_0-9]*$": "of letters, digits and _, and begin with no digit",
+    ":": "yours, as package.module:name",
+}
 #: The types of YAML that pydantic wants, by how its names of problems begin.
 WANTED: dict[str, type] = {"list": list, "int": int, "float": float, "bool": bool, "model": dict, "dict": dict}
 
@@ -277,12 +286,18 @@ WANTED: dict[str, type] = {"list": list, "int": int, "float": float, "bool": boo
 def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
     """Return what to write instead of a value of the wrong type, if its meaning is obvious; otherwise an empty text."""
     wanted = next((kind for start, kind in WANTED.items() if problem.startswith(start)), None)
+    if isinstance(value, str) and value.lower() in {"none", "nil"} and field is not None and _takes(field, None):
+        return ": write null"
     if wanted is None or isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if wanted is float and isinstance(value, str) and re.fullmatch(r"-?\d+,\d+", value):
         value = value.replace(",", ".")
+    if wanted is float and isinstance(value, str) and re.fullmatch(r"\d{1,3}%", value):
+        value = int(value[:-1]) / 100
+    if wanted is int and isinstance(value, str) and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        value = value.replace(",", "")
     text = str(value).strip()
     if wanted in {int, float} and re.fullmatch(r"[\d.]+ ?(ns|[mµu]?s|min|h|[kMGT]i?B(/s|ps)?|[kMG]?b(it|ps))", text):
         return "; leave out the unit"

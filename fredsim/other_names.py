@@ -120,6 +120,12 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "numba": {"numba": "cpu", "cuda": "gpu device", "numpy": "np"},  # backends
     "shuffled": {"shuffled": "shuffle random", "iid": "withreplacement"},  # sampling
+    "validation_error": {  # columns
+        "validation_error": "error valerror evalerror",
+        "validation_loss": "loss valloss evalloss",
+        "accuracy is 1 − validation_error": "accuracy acc valaccuracy valacc evalaccuracy",
+    },
+    "bytes": {"seconds": "time walltime", "iterations": "step steps iteration", "updates": "round rounds"},  # x axes
     "published": {  # keys of an experiment
         "iterations": "steps maxsteps numsteps niter iters",
         "updates": "rounds numrounds nrounds",
@@ -134,6 +140,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "batch_size": {"count": "numclients nclients numworkers workers n", "fraction": "clientfraction fractionfit"},
     "gradient_norm": {"every": "interval frequency freq period"},  # keys of evaluation
+    "augment": {"the folder of files is given by --data-root or FREDSIM_DATA": "root datadir dir folder path"},
     "hidden": {"hidden": "layers units widths hiddenlayers neurons"},
     "lr": {"lr": "learningrate stepsize eta eta0", "weight_decay": "wd"},
     "beta1": {"beta1": "betas"},

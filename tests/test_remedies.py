@@ -34,6 +34,14 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "a colon within a value": ("name: a: b\n", ("x.yaml:1:8: not valid YAML", "; indent the keys of a mapping alike")),
+    "a space that is none": (
+        "name:\u00a0a\nseed: 1\n",
+        ("; line 1 has the character U+00A0, which looks like a space and",),
+    ),
+    "a colon that is none": (
+        "name: a\nseed\uff1a 1\n",
+        ("; line 2 has the character U+FF1A, which looks like a colon ",),
+    ),
     "a tab": ("data:\n\tname: digits\n", ("x.yaml:2:1: not valid YAML", "; indent with spaces, not with tabs")),
     "a capital in one of a few words": (
         BASE + "backend: NumPy\n",
@@ -217,6 +225,7 @@ def test_names_that_others_have(key: str, command: Callable[..., tuple[int, str,
         ("random_seed=3", "seed"), ("learning_rate=3", "server.lr"), ("device=cuda", "backend"),
         ("clients={num_clients: 3, batch_size: 2}", "count"), ("evaluation={interval: 3}", "every"),
         ("server={name: asgd, learning_rate: 0.1}", "lr"), ("model={layers: [3]}", "hidden"),
+        ("until={loss: 0.1}", "validation_loss"), ("until={val_loss: 0.1}", "validation_loss"),
     ],
 )  # fmt: skip
 def test_keys_that_others_have(given: str, meant: str, refused: Refused) -> None:
@@ -262,6 +271,16 @@ SECONDS = "dispatcher={name: clock, compute: {seconds: %s}}"
         ("dispatcher={name: clock, link: {up: 1 MB/s}}", "; leave out the unit\n"),
         (SECONDS % "2s", "; leave out the unit\n"),
         (SECONDS % "'2'", "bernoulli: write 2\n"),
+        # Numbers and words of others.
+        ("server.lr=10%", "is '10%'; it should be a valid number: write 0.1\n"),
+        ("server.lr=7%", ": write 0.07\n"),
+        ("iterations=1,000,000", "is '1,000,000'; it should be a valid integer: write 1000000\n"),
+        ("compress=none", "a mapping of keys to values: write null\n"),
+        ("threads=None", "it should be a valid integer: write null\n"),
+        ("seed=none", "it should be a valid integer, such as seed: 7\n"),
+        ("data.sha256=abc", "it must be a SHA-256, of 64 digits and letters from a to f, or null\n"),
+        ("evaluation.metrics=[{name: 'a:b', column: 'x y'}]", "it must be of letters, digits and _, and begin with no"),
+        ("dispatcher.push={bandwidth_aware: 0.5}", "must be a mapping; write {bandwidth_aware: {c: 0.5}}\n"),
     ],
 )
 def test_the_form_that_is_wanted(given: str, says: str, command: Callable[..., tuple[int, str, str]]) -> None:
@@ -276,6 +295,17 @@ def test_the_form_that_is_wanted(given: str, says: str, command: Callable[..., t
 def test_the_form_that_is_told_is_taken(given: str, command: Callable[..., tuple[int, str, str]]) -> None:
     Path("x.yaml").write_text(BASE)
     assert command("show", "x.yaml", given)[0] == 0
+
+
+def test_a_key_that_has_no_other_name_here(refused: Refused) -> None:
+    Path("x.yaml").write_text(BASE)
+    refused("show", "x.yaml", "until={accuracy: 0.9}", says=("unknown key; accuracy is 1 − validation_error (known",))
+    refused("show", "x.yaml", "data.root=/data", says=("unknown key; the folder of files is given by --data-root or ",))
+
+
+def test_the_last_part_of_a_dotted_name() -> None:
+    assert errors.closest("lr", ["server.lr", "seed"]) == "server.lr"
+    assert errors.closest("lr", ["server.lr", "clients.optimizer.lr", "seed"]) is None
 
 
 def test_what_is_proposed_for_names_of_others_is_known() -> None:
