@@ -278,6 +278,7 @@ SECONDS = "dispatcher={name: clock, compute: {seconds: %s}}"
         ("compress=none", "a mapping of keys to values: write null\n"),
         ("threads=None", "it should be a valid integer: write null\n"),
         ("seed=none", "it should be a valid integer, such as seed: 7\n"),
+        ("dispatcher={name: scripted, order: o.csv}", "such as order: {csv: order.csv, column: client}\n"),
         ("data.sha256=abc", "it must be a SHA-256, of 64 digits and letters from a to f, or null\n"),
         ("evaluation.metrics=[{name: 'a:b', column: 'x y'}]", "it must be of letters, digits and _, and begin with no"),
         ("dispatcher.push={bandwidth_aware: 0.5}", "must be a mapping; write {bandwidth_aware: {c: 0.5}}\n"),
