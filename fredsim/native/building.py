@@ -114,10 +114,14 @@ def build(
 
 def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused, remarks: list[str]) -> Any:
     """Return a module in training mode; remark on parts that its factory has left in evaluation mode."""
+    if isinstance(factory, torch.nn.Module):
+        raise refused("is a module; it must be a class, or a function that returns one, since each run begins anew")
     with failing(lambda error: refused(f"failed: {type(error).__name__}: {message_of(error)}")):
         module = factory(**arguments)
     if not isinstance(module, torch.nn.Module):
         raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise refused("is compiled by torch.jit, which hides its tensors; return the module itself")
     for name, part in module.named_modules():
         if (kind := type(part).__name__) in REPLICATED:
             what = f"has its {name!r} in {kind}" if name else f"is wrapped in {kind}"
