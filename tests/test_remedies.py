@@ -261,6 +261,8 @@ SECONDS = "dispatcher={name: clock, compute: {seconds: %s}}"
         ),
         ("compress={name: ef21, inner: top_k}", "a mapping of keys to values, such as inner: {name: top_k, k: 0.01}\n"),
         ("server={name: sync, inner: adam}", "a mapping of keys to values, such as inner: {name: adam, lr: 0.001}\n"),
+        ("dispatcher={weighted: {weights: [1]}, wait: true}", "weighted: unknown key; write {name: weighted, …}\n"),
+        ("model={resnet: {depth: 8}}", "model.resnet: unknown key; write {name: resnet, …}\n"),
         ("until=0.1", "a mapping of keys to values, such as until: {validation_error: 0.05}\n"),
         # All types that a value may have.
         ("model.init=0.1", "it must be 'he', 'glorot', 'torch', 'zeros' or 'normal', or a mapping of keys to values\n"),
@@ -330,6 +332,13 @@ def test_a_misspelt_file(refused: Refused) -> None:
     Path("within/first.yaml").write_text(BASE)
     refused("run", "within/firs.yaml", says=("within/firs.yaml: no such file", "did you mean 'first.yaml'?"))
     refused("run", "nowhere/firs.yaml", says=("nowhere/firs.yaml: no such file",))
+
+
+def test_no_name_of_a_file(refused: Refused) -> None:
+    """Its text, as a script may have it, is not shown in lines of its own."""
+    text = BASE.replace("\n", "\\n")
+    refused("show", BASE, says=(f"'{text}': is the text of an experiment; save it as a file, and name that\n",))
+    refused("run", "https://a.org/x.yaml", says=("'https://a.org/x.yaml': is an address; save it as a file, and name",))
 
 
 def test_python_in_place_of_an_experiment(refused: Refused) -> None:

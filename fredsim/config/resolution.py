@@ -13,7 +13,7 @@ from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatte
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
-from fredsim.config.registry import Kind, required_keys, resolve_hyper
+from fredsim.config.registry import KNOWN, Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, FredsimError, SimulationError, nearest
@@ -91,8 +91,8 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     return experiment
 
 
-#: Keys whose value is a mapping with a `name`.
-NAMED_KEYS = ("data", "model", "problem", "dispatcher", "server", "compress", "average")
+#: The names of models that come with fredsim.
+MODELS = ("mlp", "linear", "lenet", "resnet", "vgg", "gpt")
 #: Keys that a document may have besides those of an experiment.
 DOCUMENT_KEYS = ("cases", "sweep", "select")
 #: The full dotted keys of those that are often written without the key around them.
@@ -105,10 +105,10 @@ FULL_KEYS = {
 
 
 def _with_hint(problem: Problem) -> Problem:
-    """Return the problem, for an unknown or misshapen top-level key with a hint at the right key or form."""
+    """Return the problem, for an unknown key with a hint at the right one, at the top, or at the name that it is."""
     (*around, key), text = problem
-    if not around and key in NAMED_KEYS and text.endswith("it must be a mapping of keys to values"):
-        return (key,), f"{text}, such as {key}: {{name: …}}"
+    if around == ["model"] and key in MODELS:
+        return (*around, key), f"unknown key; write {{name: {key}, …}}"
     if around or not text.startswith("unknown key"):
         return problem
     known = (*Experiment.model_fields, *DOCUMENT_KEYS)
@@ -135,6 +135,16 @@ def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginCho
     except ConfigError as error:
         raise ConfigError(f"{place((*around, 'name'))}: {key}.name: {error}") from None
     if problems:
+        meant = {one for one in KNOWN[_kind_of(key)] if isinstance(plugin.hyper.get(one), dict)}
+        problems = [
+            (
+                at,
+                f"unknown key; write {{name: {at[0]}, …}}"
+                if at[0] in meant and text.startswith("unknown key")
+                else text,
+            )
+            for at, text in problems
+        ]
         problems = _blame_override(key, plugin.name, problems, place)
         raise problems_at([((*around, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
