@@ -223,12 +223,16 @@ def _first_of_each(
     """
     first = {at: (text, remedy) for at, text, remedy in reversed(problems)}
     inner = {at[:length] for at in first for length in range(1, len(at))}
-    renamed = {at[:-1] for at, (_, remedy) in first.items() if remedy.startswith("; write {name: ")}
+    named_wrong = {
+        at[:-1]
+        for at, (text, remedy) in first.items()
+        if at[-1:] == ("name",) and (text != REQUIRED or remedy.startswith("; write {name: "))
+    }
     found = []
     for at, (text, remedy) in reversed(first.items()):
         kinds = wanted.get(at, ())
         others = [f", or {kind}" for kind in dict.fromkeys(kinds[1:])] if all(kinds) else []
-        told = (text == REQUIRED and at in misspelt) or (text == "unknown key" and at[:-1] in renamed)
+        told = (text == REQUIRED and at in misspelt) or (text == "unknown key" and at[:-1] in named_wrong)
         if at not in inner and not told:
             found.append((at, f"{text}{''.join(others)}{remedy}"))
     return found

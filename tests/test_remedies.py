@@ -263,6 +263,9 @@ SECONDS = "dispatcher={name: clock, compute: {seconds: %s}}"
         ("server={name: sync, inner: adam}", "a mapping of keys to values, such as inner: {name: adam, lr: 0.001}\n"),
         ("dispatcher={weighted: {weights: [1]}, wait: true}", "weighted: unknown key; write {name: weighted, …}\n"),
         ("model={resnet: {depth: 8}}", "model.resnet: unknown key; write {name: resnet, …}\n"),
+        # A misspelt name of what has keys of its own: the others are no mistakes.
+        ("data={name: Glyphs, size: 9}", "data.name: unknown data set 'Glyphs'; did you mean 'glyphs'? (known: digits"),
+        ("model={name: GPT, width: 32}", "model.name: is 'GPT'; it must be mlp, linear, lenet, resnet, vgg, gpt, or "),
         ("until=0.1", "a mapping of keys to values, such as until: {validation_error: 0.05}\n"),
         # All types that a value may have.
         ("model.init=0.1", "it must be 'he', 'glorot', 'torch', 'zeros' or 'normal', or a mapping of keys to values\n"),

@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at, value_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
 from fredsim.config.registry import KNOWN, Kind, required_keys, resolve_hyper
-from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, FredsimError, SimulationError, nearest
 from fredsim.hyper import REQUIRED, explain, fields_of
@@ -69,8 +67,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         problems = metric_problems(experiment.evaluation.metrics)
     if problems:
         raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
-    chosen = experiment.data
-    update["data"] = chosen.resolved()
+    update["data"] = experiment.data.resolved()
     partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer
     if optimizer is not None:
         optimizer = _resolve_plugin(OPTIMIZER, optimizer, place)
@@ -81,8 +78,6 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
-        if isinstance(chosen, DataRead):
-            check_dataset(chosen.name)
         if of_problem:
             check_problem(experiment)
         else:
