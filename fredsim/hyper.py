@@ -277,6 +277,8 @@ def _explained(item: Any, at: Location, model: type[BaseModel]) -> tuple[str, st
             return text, remedy or (_example(at, field) if item["type"].endswith("_type") else "")
 
 
+#: How others write true and false: YAML 1.1, Python, C.
+SAID = dict.fromkeys(("yes", "on", "1"), "true") | dict.fromkeys(("no", "off", "0"), "false")
 #: What a text must be that has to match a pattern.
 PATTERNS = {
     "^[0-9a-f]{64}$": "a SHA-256, of 64 digits and letters from a to f, or null",
@@ -292,6 +294,8 @@ def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
     wanted = next((kind for start, kind in WANTED.items() if problem.startswith(start)), None)
     if isinstance(value, str) and value.lower() in {"none", "nil"} and field is not None and _takes(field, None):
         return ": write null"
+    if wanted is bool and (word := str(value).lower()) in SAID:
+        return f": write {SAID[word]}"
     if wanted is None or isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     if isinstance(value, float) and value.is_integer():
