@@ -130,16 +130,10 @@ def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginCho
     except ConfigError as error:
         raise ConfigError(f"{place((*around, 'name'))}: {key}.name: {error}") from None
     if problems:
-        meant = {one for one in KNOWN[_kind_of(key)] if isinstance(plugin.hyper.get(one), dict)}
-        problems = [
-            (
-                at,
-                f"unknown key; write {{name: {at[0]}, …}}"
-                if at[0] in meant and text.startswith("unknown key")
-                else text,
-            )
-            for at, text in problems
-        ]
+        names = [name for name in KNOWN[_kind_of(key)] if isinstance(plugin.hyper.get(name), dict)]
+        for number, (at, text) in enumerate(problems):
+            if at in [(name,) for name in names] and text.startswith("unknown key"):
+                problems[number] = at, f"unknown key; write {{name: {at[0]}, …}}"
         problems = _blame_override(key, plugin.name, problems, place)
         raise problems_at([((*around, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
