@@ -151,7 +151,7 @@ def tag_of(value: Any) -> str:
         return "List"
     if isinstance(value, float | int):
         return "Number"
-    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", value == "none" and value)
+    name = value.get("name", "") if isinstance(value, dict) else getattr(value, "name", value == "none" and value)
     return str(name).title().replace("_", "")
 
 

@@ -16,7 +16,7 @@ from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import irregular_kind, open_whole
-from fredsim.system.given import why_unread
+from fredsim.system.given import separator_remedy, why_unread
 
 __all__ = ["Scripted"]
 
@@ -41,7 +41,10 @@ class Scripted(Dispatcher):
     class Hyper(HyperParameters):
         """`order`: client ids, or {csv: PATH, column: NAME}."""
 
-        order: Annotated[list[int], Field(min_length=1, max_length=LONGEST)] | Column
+        order: Annotated[
+            Annotated[list[int], Field(min_length=1, max_length=LONGEST)] | Column,
+            Field(examples=[{"csv": "order.csv", "column": "client"}]),
+        ]
         """Client ids in the order of arrival, repeated, or a column of a CSV file."""
 
         @field_validator("order")
@@ -105,7 +108,8 @@ def read_column(source: Column) -> list[int]:
             if source.column not in known:
                 columns = shown(", ".join(known))[1:-1] or "none"
                 missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
-                raise ConfigError(f"{missing}; give the name of one: {{csv: {source.csv}, column: NAME}}")
+                remedy = f"; give the name of one: {{csv: {source.csv}, column: NAME}}"
+                raise ConfigError(f"{missing}{separator_remedy(known) or remedy}")
             if known.count(source.column) > 1:
                 many = f"{known.count(source.column)} columns '{source.column}'"
                 raise ConfigError(f"{source.csv} has {many}; keep one of them")

@@ -21,7 +21,7 @@ from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError, OutputError, one_line, shown, visible, warn
 from fredsim.numerics.arrays import Integers
 from fredsim.system.files import content_digest, irregular_kind
-from fredsim.system.given import why_unread
+from fredsim.system.given import separator_remedy, why_unread
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
 __all__ = ["COLUMNS", "ROWS", "Survey", "has_stages", "read", "recorded_staleness", "survey"]
@@ -70,8 +70,9 @@ def survey(path: str, clients: int) -> Survey:
 def _survey(path: str, clients: int, digest: str | None) -> Survey:
     names, cut = _names(path)
     if "client" not in names:
-        found = shown(", ".join(sorted(names)))[1:-1] or "none"
-        raise ConfigError(f"{path} has no column 'client' (columns: {found}); give it one, of clients' ids")
+        found, remedy = shown(", ".join(sorted(names)))[1:-1] or "none", separator_remedy([*names])
+        remedy = remedy or "; give it one, of clients' ids"
+        raise ConfigError(f"{path} has no column 'client' (columns: {found}){remedy}")
     sent: list[Integers] = []
     rows, first, last, counted = 0, 0, 0, {"iteration", "time"} <= names and "time_ns" not in names
     for raw in _raw(path, names, 0):

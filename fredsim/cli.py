@@ -288,7 +288,7 @@ def cite(file: option.File, overrides: option.Overrides = None, allow_code: opti
 def reproduce_(
     paper: option.Paper,
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done in parallel, each in a process.")] = 1,
+    jobs: Annotated[int, option.Count("--jobs", help="Runs done in parallel, each in a process.")] = 1,
     out: option.Out = None,
     data_root: option.Root = None,
 ) -> None:

@@ -27,6 +27,8 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from fredsim.other_names import last_part, letters_of, other_name
+
 __all__ = [
     "ClusterError",
     "ConfigError",
@@ -227,37 +229,24 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-#: What others call what has another name here: by the letters, without `loss` at the end.
-OTHER_NAMES = {
-    "bcewithlogits": "bce",
-    "binarycrossentropy": "bce",
-    "binarycrossentropywithlogits": "bce",
-    "nll": "cross_entropy",
-    "categoricalcrossentropy": "cross_entropy",
-    "sparsecategoricalcrossentropy": "cross_entropy",
-    "meansquarederror": "mse",
-    "cosineannealinglr": "cosine",
-    "steplr": "step",
-}
-
-
 def closest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice nearest to `word`, or None if none is near."""
     known = {choice.lower(): choice for choice in choices}
-    by_letters = {_letters(choice): choice for choice in known.values()}
-    letters = _letters(word[:100])
-    short = letters.removesuffix("loss") or letters
-    for exact in (letters, _letters(OTHER_NAMES.get(short, "")), short):
-        if exact and exact in by_letters:
-            return by_letters[exact]
+    by_letters = {letters_of(choice): choice for choice in known.values()}
+    letters = letters_of(word[:100])
+    if letters and letters in by_letters:
+        return by_letters[letters]
+    if meant := other_name(word[:100], known.values()):
+        return None if " " in meant else meant
+    within = [choice for choice in known.values() if choice.rpartition(".")[2] == word]
+    if len(within) == 1:  # lr, of server.lr alone
+        return within[0]
+    short = letters.removesuffix("loss")
+    if short and short in by_letters:
+        return by_letters[short]
     alike = 0.5 if len(word) < 4 else 0.6  # one letter of two may be wrong
     found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=alike)
     return known[found[0]] if found else None
-
-
-def _letters(word: str) -> str:
-    """Return a name's letters and digits: RoundRobin, round-robin and round_robin have the same."""
-    return re.sub(r"[\W_]", "", word.lower())
 
 
 def hint(choice: str | None) -> str:
@@ -266,18 +255,19 @@ def hint(choice: str | None) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the hint at the choice nearest to `word`, or an empty text if none is near."""
-    return hint(closest(word, choices))
+    """Return the hint at the choice nearest to `word`, at what else does as well, or an empty text."""
+    known, name = [*choices], last_part(word)
+    near = closest(name, known)
+    instead = "" if near else other_name(name[:100], known)
+    return f"; {instead}" if instead else hint(near)
 
 
 def nearest_class(name: str, choices: Iterable[str]) -> str:
     """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon.
 
-    PyTorch's own classes and functions are none of a user's: for these it is the choice nearest to their name.
+    Classes and functions of libraries such as PyTorch are none of a user's: for these it is as of their last part.
     """
     module, dot, attribute = name.rpartition(".")
-    if module.partition(".")[0] == "torch":
-        return nearest(attribute, choices)
-    if dot and all(part.isidentifier() for part in name.split(".")):
+    if dot and last_part(name) == name and all(part.isidentifier() for part in name.split(".")):
         return hint(f"{module}:{attribute}")
     return nearest(name, choices)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fredsim.errors import ConfigError, SimulationError, closest, flow, hint, nearest, nearest_class, shown
+from fredsim.errors import ConfigError, SimulationError, closest, flow, nearest, nearest_class, shown
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "fields_of",
     "made_by_name",
+    "named",
     "spelled_out",
     "without_space",
     "wrong_name",
@@ -157,7 +158,7 @@ def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
         raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
     name, names = spelled.get("name"), ", ".join(known) + (f", or {own}" if own else "")
     if not isinstance(name, str) or not (name in known or (own and ":" in name)):
-        missing = f"is {shown(value)}, without a name{without_space(spelled)}"
+        missing = f"is {shown(value)}, without a name{named(spelled, known)}"
         found = f"names {shown(name)}" if "name" in spelled else missing
         near = nearest_class(str(name), known) if own else nearest(str(name), known)
         raise ValueError(f"{found}{near} (known: {names})")
@@ -170,7 +171,7 @@ def made_by_name(given: Mapping[str, Any], known: Mapping[str, Callable[..., Mad
     name = hyper.pop("name", None)
     if isinstance(name, str) and name in known:
         return known[name](**hyper)
-    found = f"is {shown(name)}{nearest(str(name), known)}" if "name" in given else f"{REQUIRED}{without_space(given)}"
+    found = f"is {shown(name)}{nearest(str(name), known)}" if "name" in given else f"{REQUIRED}{named(given, known)}"
     raise wrong_name(f"{found} (known: {', '.join(known)})")
 
 
@@ -185,62 +186,105 @@ MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (location, message) for each problem that pydantic found; the message says what would be right."""
-    problems: list[tuple[Location, str]] = []
+    problems: list[tuple[Location, str, str]] = []  # the last is the remedy
+    wanted: dict[Location, list[str]] = {}  # by location, of which types a value may be
     misspelt: set[Location] = set()  # the keys that unknown ones probably stand for
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))
         at += tuple(part for part in location[-1:] if unknown or not _is_union_branch(part))
-        value = item.get("input")
         refused = item.get("ctx", {}).get("error")
         if isinstance(refused, ConfigError) and refused.problems:  # of a class within this one
-            problems += [((*at, *inner), text) for inner, text in refused.problems]
+            problems += [((*at, *inner), text, "") for inner, text in refused.problems]
             continue
-        match item["type"]:
-            case "extra_forbidden":
-                known = fields_of(model, location[:-1])
-                near = closest(str(at[-1]).partition(":")[0], known) if len(problems) < MANY_PROBLEMS else None
-                rest = without_space({at[-1]: value}) or f"{hint(near)} (known: {', '.join(known) or 'none'})"
-                text = f"unknown key{rest}"
-                misspelt.add((*at[:-1], near or ""))
-            case "missing":
-                text = f"{REQUIRED}{without_space(value) or _example(location, _field_at(model, location))}"
-            case "literal_error":
-                expected = item["ctx"]["expected"]
-                near = nearest(value, re.findall(r"'([^']+)'", expected)) if isinstance(value, str) else ""
-                text = f"is {shown(value)}; it must be {expected}{near}"
-            case "schedule":
-                name = value.get("name", "") if isinstance(value, dict) else ""
-                known = item["msg"].rpartition(" schedules ")[2].split(", ")
-                text = f"is {shown(value)}; it {item['msg']}{nearest(str(name), known)}"
-            case "unknown":  # of a name that chooses one of several classes
-                name = value.get("name") if isinstance(value, dict) else value
-                near = nearest(str(name), item["msg"].rpartition(" of ")[2].split(", "))
-                text = f"is {shown(value)}; it {item['msg']}{near}"
-            case "byte_size" | "byte_size_unit":
-                text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
-            case "model_type" | "dict_type" | "model_attributes_type":
-                text = f"is {shown(value)}; it must be a mapping of keys to values"
-                text += _correction(item["type"], value, _field_at(model, location))
-            case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-                ((_, bound),) = item["ctx"].items()
-                text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
-                text = text.replace("than equal", "than or equal to")
-            case _ if value is None and (written := without_space({at[-1]: None} if at else None)):
-                text = f"unknown key{written}"  # where any name may stand, as that of a metric
-            case _:
-                # "Input should be …", "String should match …", "List should have … after validation, not 0"
-                message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
-                text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
-                text += _correction(item["type"], value, _field_at(model, location))
-        problems.append((at, text))
-    # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
-    first = dict(reversed(problems))
+        if unknown:
+            known = fields_of(model, location[:-1])
+            word, few = str(at[-1]).partition(":")[0], len(problems) < MANY_PROBLEMS
+            near, told = (closest(word, known), nearest(word, known)) if few else (None, "")
+            rest = without_space({at[-1]: item["input"]}) or f"{told} (known: {', '.join(known) or 'none'})"
+            text, remedy = "unknown key", rest
+            misspelt.add((*at[:-1], near or ""))
+        else:
+            text, remedy = _explained(item, at, model)
+            _, be, kind = text.partition("; it should be " if "; it should be " in text else "; it must be ")
+            of_type = be and (item["type"].endswith("_type") or (item["type"], remedy) == ("literal_error", ""))
+            wanted.setdefault(at, []).append(kind if of_type else "")
+        problems.append((at, text, remedy))
+    return _first_of_each(problems, wanted, misspelt)
+
+
+def _first_of_each(
+    problems: Sequence[tuple[Location, str, str]], wanted: Mapping[Location, Sequence[str]], misspelt: set[Location]
+) -> list[tuple[Location, str]]:
+    """Return the problems of which a union reports one for every branch, as one message for each location.
+
+    It is the first one there, and none where one inside it has its own, or another one tells of the same mistake; if
+    the value is of no type that is `wanted`, the message names all of these.
+    """
+    first = {at: (text, remedy) for at, text, remedy in reversed(problems)}
     inner = {at[:length] for at in first for length in range(1, len(at))}
-    found = [(at, text) for at, text in reversed(first.items()) if at not in inner]
-    return [(at, text) for at, text in found if not (text.startswith(REQUIRED) and at in misspelt)]
+    named_wrong = {
+        at[:-1]
+        for at, (text, remedy) in first.items()
+        if at[-1:] == ("name",) and (text != REQUIRED or remedy.startswith("; write {name: "))
+    }
+    found = []
+    for at, (text, remedy) in reversed(first.items()):
+        kinds = wanted.get(at, ())
+        others = [f", or {kind}" for kind in dict.fromkeys(kinds[1:])] if all(kinds) else []
+        told = (text == REQUIRED and at in misspelt) or (text == "unknown key" and at[:-1] in named_wrong)
+        if at not in inner and not told:
+            found.append((at, f"{text}{''.join(others)}{remedy}"))
+    return found
 
 
+def _explained(item: Any, at: Location, model: type[BaseModel]) -> tuple[str, str]:
+    """Return the message for a problem of pydantic's that is no unknown key, and the remedy, which may be empty."""
+    value, field = item.get("input"), _field_at(model, item["loc"])
+    match item["type"]:
+        case "missing":
+            written = without_space(value) or (named(value) if at[-1] == "name" else "")
+            return REQUIRED, written or _example(at, field)
+        case "literal_error":
+            expected = item["ctx"]["expected"]
+            near = nearest(value, re.findall(r"'([^']+)'", expected)) if isinstance(value, str) else ""
+            return f"is {shown(value)}; it must be {expected}", near
+        case "schedule" | "unknown":  # of a name that chooses one of several classes
+            name = value.get("name", "") if isinstance(value, dict) else value
+            known = re.split(", (?:or )?", re.split(" schedules | of ", item["msg"])[-1])
+            written = named(value, known)
+            if isinstance(value, str) and not written and item["type"] == "unknown" and "none" not in item["msg"]:
+                written = _correction("float_type", value, None)  # a number of seconds does, too
+            return f"is {shown(value)}; it {item['msg']}", written or nearest(str(name), known)
+        case "byte_size" | "byte_size_unit":
+            return f"is {shown(value)}; it must be a number of bytes", ", such as 500000000 or 500MB"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            written = _correction(item["type"], value, field) or _example(at, field)
+            return f"is {shown(value)}; it must be a mapping of keys to values", written
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            ((_, bound),) = item["ctx"].items()
+            text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
+            return text.replace("than equal", "than or equal to"), ""
+        case "string_pattern_mismatch" if wanted := PATTERNS.get(item["ctx"]["pattern"]):
+            return f"is {shown(value)}; it must be {wanted}", _example(at, field)
+        case _ if value is None and (written := without_space({at[-1]: None} if at else None)):
+            return "unknown key", written  # where any name may stand, as that of a metric
+        case _:
+            # "Input should be …", "String should match …", "List should have … after validation, not 0"
+            message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
+            text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
+            remedy = _correction(item["type"], value, field)
+            return text, remedy or (_example(at, field) if item["type"].endswith("_type") else "")
+
+
+#: How others write true and false: YAML 1.1, Python, C.
+SAID = dict.fromkeys(("yes", "on", "1"), "true") | dict.fromkeys(("no", "off", "0"), "false")
+#: What a text must be that has to match a pattern.
+PATTERNS = {
+    "^[0-9a-f]{64}$": "a SHA-256, of 64 digits and letters from a to f, or null",
+    "^[A-Za-z_][A-Za-z_0-9]*$": "of letters, digits and _, and begin with no digit",
+    ":": "yours, as package.module:name",
+}
 #: The types of YAML that pydantic wants, by how its names of problems begin.
 WANTED: dict[str, type] = {"list": list, "int": int, "float": float, "bool": bool, "model": dict, "dict": dict}
 
@@ -248,13 +292,23 @@ WANTED: dict[str, type] = {"list": list, "int": int, "float": float, "bool": boo
 def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
     """Return what to write instead of a value of the wrong type, if its meaning is obvious; otherwise an empty text."""
     wanted = next((kind for start, kind in WANTED.items() if problem.startswith(start)), None)
+    if isinstance(value, str) and value.lower() in {"none", "nil"} and field is not None and _takes(field, None):
+        return ": write null"
+    if wanted is bool and (word := str(value).lower()) in SAID:
+        return f": write {SAID[word]}"
     if wanted is None or isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if wanted is float and isinstance(value, str) and re.fullmatch(r"-?\d+,\d+", value):
         value = value.replace(",", ".")
+    if wanted is float and isinstance(value, str) and re.fullmatch(r"\d{1,3}%", value):
+        value = int(value[:-1]) / 100
+    if wanted is int and isinstance(value, str) and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        value = value.replace(",", "")
     text = str(value).strip()
+    if wanted in {int, float} and re.fullmatch(r"[\d.]+ ?(ns|[mµu]?s|min|h|[kMGT]i?B(/s|ps)?|[kMG]?b(it|ps))", text):
+        return "; leave out the unit"
     for form in (f"[{text}]", text) if wanted is list else (text,):
         found = _read(form)
         right = type(found) is wanted or (wanted is float and type(found) is int)
@@ -269,6 +323,24 @@ def without_space(value: Any) -> str:
         if value[key] is None and re.fullmatch(r"""\w[\w.]*:([^:]+|['"].*)""", str(key)):
             return f"; write {str(key).replace(':', ': ', 1)}, with a space after the colon"
     return ""
+
+
+def named(value: Any, known: Collection[str] | None = None) -> str:
+    """Return what to write instead of {lognormal: {sigma: 1}}, or of lognormal alone, where {name: …} is wanted.
+
+    If the `known` names are not given, a mapping of one key to others is taken for that.
+    """
+    if written := without_space(value):
+        return written
+    name, more = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else (value, None)
+    keys = more if isinstance(more, dict) else {}
+    if (
+        not isinstance(name, str)
+        or "name" in keys
+        or (name not in known if known is not None else not isinstance(more, dict))
+    ):
+        return ""
+    return f"; write {flow({'name': name, **keys})[:-1]}{'' if keys else ', …'}}}"
 
 
 def _example(at: Location, field: FieldInfo | None) -> str:

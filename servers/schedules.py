@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Annotated, Any, Literal
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, mod
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
-from fredsim.plugins.failures import described, is_interrupt, where_defined
+from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.modules import import_named, parameters_of
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
@@ -197,13 +198,16 @@ class OwnSchedule(BaseModel):
     def _called(self, t: int) -> float:
         try:
             with np.errstate(all="ignore"):
-                value = float(self._function(t, **(self.model_extra or {})))
+                given = self._function(t, **(self.model_extra or {}))
         except BaseException as error:  # sys.exit, too
             if is_interrupt(error):
                 raise
             raise self._failed(f"failed at t = {t}: {described(error)}") from None
+        value = math.nan
+        with suppress(Exception):  # of None, of an array of several, or by a class of the user's
+            value = float("nan" if isinstance(given, str | bytes) else given)
         if not 0 <= value < math.inf:
-            raise self._failed(f"gives {value} at t = {t}; a learning rate is a number ≥ 0")
+            raise self._failed(f"gives {said(given)} at t = {t}; a learning rate is a number ≥ 0")
         return value
 
     def _found(self) -> Callable[..., Any]:
@@ -224,7 +228,7 @@ SCHEDULES: dict[str, type[BaseModel]] = {**PLAIN, "warmup": Warmup}
 
 
 def _kind(value: Any) -> str:
-    if not isinstance(value, dict | BaseModel):
+    if not isinstance(value, dict | BaseModel) and not (isinstance(value, str) and value in SCHEDULES):
         return "float"
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(name, str):

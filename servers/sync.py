@@ -20,10 +20,10 @@ gradient is late, except that of a client whose fetch was dropped, and which the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from fredsim.errors import ConfigError, inside
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt, made_by_name, wrong_name
@@ -53,7 +53,7 @@ class Sync(RoundServer):
         """Decoupled weight decay: before each step θ loses this share of itself, times α."""
         aggregate: PositiveInt | None = None
         """A round closes after this many gradients, and later ones are dropped; null waits for every client."""
-        inner: dict[str, Any] | None = None
+        inner: Annotated[dict[str, Any] | None, Field(examples=[{"name": "adam", "lr": 0.001}])] = None
         """Another server, {name: …}, that takes each round's mean as one push; null makes plain steps by `lr`."""
         restart: bool = False
         """Whether clients that are late for a round give up what they are computing, and begin the next round, too."""

@@ -429,6 +429,11 @@ class Singles(Items):
         return super().__getitem__(i)[0]
 
 
+class Objects(Items):
+    def __getitem__(self, i):
+        return object(), 0
+
+
 class Mixed(Items):
     def __getitem__(self, i):
         x, y = super().__getitem__(i)

@@ -78,6 +78,25 @@ def lazy(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
 
 
+made = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):  # PyTorch advises against it, too
+        return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+
+
+def traced() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return torch.jit.trace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), torch.zeros(3, 1, 8, 8))
+
+
+def lazy_once_called(classes: int) -> nn.Module:
+    module = lazy(classes)
+    module(torch.zeros(1, 64))
+    return module
+
+
 def meta(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, device="meta"))
 

@@ -51,6 +51,10 @@ def masked(x, generator):
     return np.ma.MaskedArray(x, x > 0.5)
 
 
+def alone(sample):
+    return sample
+
+
 def failing(x, generator):
     raise RuntimeError("no such noise")
 
@@ -222,6 +226,7 @@ def test_a_run_that_stops_again_and_again_has_the_same_bits(tmp_path: Path, simu
         ("own_noise:double", "gave float64 (1, 8, 8) for a sample that is float32 (1, 8, 8)"),
         ("own_noise:infinite", "gave a value that is not finite"),
         ("own_noise:masked", "own_noise:masked gave a masked array; give .filled(0)"),
+        ("own_noise:alone", "own_noise:alone takes (sample); it must take a sample and a generator"),
         ("own_noise:failing", "own_noise:failing failed: RuntimeError: no such noise (own_noise.py:"),
     ],
 )

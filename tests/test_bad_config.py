@@ -4,10 +4,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 import fredsim
+from fredsim.config.registry import KNOWN
+from fredsim.dispatchers.distributions import Distributions
+from fredsim.servers.schedules import SCHEDULES
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -103,7 +108,9 @@ OVERRIDES = {
     "clients.count=true": ("clients.count: is true", "valid integer"),
     "clients.batch_size=0": ("clients.batch_size: is 0", "greater than 0"),
     "clients.batch_size=1201": ("clients.batch_size is 1201", "must not exceed the 1200 training rows (data.train)"),
-    "clients=4": ("clients: is 4; it must be a mapping of keys to values\n",),
+    "clients=4": (
+        "clients: is 4; it must be a mapping of keys to values, such as clients: {count: 32, batch_size: 4}\n",
+    ),
     "clients.sampling=idd": ("clients.sampling: is 'idd'", "'sequential', 'iid' or 'shuffled'"),
     "iterations=0": ("iterations: is 0", "greater than 0"),
     "seed=-1": ("seed: is -1", "greater than or equal to 0"),
@@ -179,7 +186,7 @@ OVERRIDES = {
     "data.name=digits:8": ("data.name: unknown data set 'digits:8'", "digits, mnist, npz:PATH"),
     "model.hidden=8": ("model.hidden: is 8", "valid list: write [8]"),
     'figures="a\\nb"': ("figures: is 'a\\nb'; it should be a valid list\n",),
-    "model.hidden=true": ("model.hidden: is true; it should be a valid list\n",),
+    "model.hidden=true": ("model.hidden: is true; it should be a valid list, such as hidden: [64, 32]\n",),
     "iterations=1e3": ("iterations: is 1000.0", "valid integer: write 1000"),
     "server.lr=0,1": ("server.lr: is '0,1'", "valid number: write 0.1"),
     "model.hidden=[8, 0]": ("model.hidden.1: is 0", "greater than 0"),
@@ -328,3 +335,45 @@ def test_an_override_in_the_place_of_the_file(first: str, small_yaml: Path, comm
     if "{" not in first:
         small_yaml.rename(first)
         assert command("show", first)[0] == 0
+
+
+Bounds = tuple[list[float], list[float]]
+SHARE: Bounds = ([-0.01, 1.0], [0.0, 0.99])
+COUNT: Bounds = ([0, -1, 2**32], [1, 2**32 - 1])
+#: By a hyper-parameter, or one of a class: values just beyond its bounds, and the last ones within.
+BOUNDS: dict[str, Bounds] = {
+    **dict.fromkeys(("lr", "server_lr", "base", "clip_sigma", "bytes", "sd", "mean"), ([0.0, -0.1], [1e-30])),
+    "eps": ([0.0, -1e-9], [1e-30]),  # what is divided by, or lets pass what is 0
+    **dict.fromkeys(("gap_aware.c", "average_staleness.staleness", "step.factor"), ([0.0, -0.1], [1e-30])),
+    **dict.fromkeys(("weight_decay", "t0", "l1", "l2", "kappa", "lambda0", "lambd", "power"), ([-1e-9], [0.0])),
+    **dict.fromkeys(("bandwidth_aware.c", "c_push", "c_fetch", "final", "rate", "fedasync.a"), ([-1e-9], [0.0])),
+    **dict.fromkeys(("beta", "beta1", "beta2", "gamma", "momentum", "decay", "shift"), SHARE),
+    **dict.fromkeys(("buffer", "batch", "threshold", "max_delay", "n", "n_push", "n_fetch", "period", "tau_c"), COUNT),
+    **dict.fromkeys(("aggregate", "levels", "min_window", "max_window", "every.k", "every", "steps"), COUNT),
+    **dict.fromkeys(("activation", "bernoulli.p"), ([-0.01, 1.01], [0.0, 1.0])),
+    **dict.fromkeys(("mixing", "probability", "spread"), ([0.0, 1.01], [1e-30, 1.0])),
+    "easgd.alpha": ([0.0, 1.0], [1e-30, 0.99]),
+    "averaged.alpha": ([-1e-9], [0.0]),
+    "throttle.q": ([0.99], [1.0]),
+    "top_k.k": ([0, 0.0, -1, 1.0, 2**32], [1, 1e-30, 0.99]),
+    "cv": ([0.0, 10.1], [0.001, 10.0]),
+    "sigma": ([0.0, 10.1], [1e-30, 10.0]),
+    "pareto.alpha": ([1.0, 1000.1], [1.001, 1000.0]),
+}
+
+
+def test_the_bounds_of_each_number() -> None:
+    """Those of the classes that come with fredsim, of schedules and of distributions."""
+    models = [(name, cls.Hyper) for kind in KNOWN.values() for name, cls in kind.items()]
+    drawn = [(get_args(one.model_fields["name"].annotation)[0], one) for one in get_args(Distributions)]
+    asked = set()
+    for name, model in [*models, *SCHEDULES.items(), *drawn]:
+        for key in model.model_fields:
+            if found := next((one for one in (f"{name}.{key}", key) if one in BOUNDS), None):
+                beyond, within = BOUNDS[found]
+                asked.add(found)
+                for value, right in [*((value, False) for value in beyond), *((value, True) for value in within)]:
+                    with pytest.raises(ValidationError) as caught:
+                        model.model_validate({key: value, "no such key": 0})
+                    assert right == all(problem["loc"][0] != key for problem in caught.value.errors()), (name, value)
+    assert asked == BOUNDS.keys()

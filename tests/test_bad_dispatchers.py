@@ -132,6 +132,7 @@ def test_a_dispatcher_of_clients_that_are_held(name: str, says: str, faulty: Pat
     [
         (None, ("dispatcher.order: cannot read order.csv: No such file",)),
         (b"", ("dispatcher.order: order.csv has no column 'client' (columns: none)",)),
+        (b"client;n\n0;1\n", ("(columns: client;n); put commas between cells, and points into numbers\n",)),
         (b"who\n0\n", ("dispatcher.order: order.csv has no column 'client' (columns: who)",)),
         (b"client\n0\nx\n", ("order.csv:3: client is 'x'; it must be a client id, an integer",)),
         (b"n,client\n0,1\n1\n", ("order.csv:3: client is null; it must be a client id, an integer",)),

@@ -26,12 +26,24 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
     "a number": ("ReturnsLoss", ("(3, 1, 8, 8) to torch.float32 (); it must give logits, torch.float32 (3, 10)",)),
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
-    "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
+    "rows": (
+        "rows_only",
+        ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2", "; begin with nn.Flatten(), wh"),
+    ),
+    "a module": ("made", ("is a module; it must be a class, or a function that returns one",)),
+    "compiled": ("scripted", ("is compiled by torch.jit, which hides its tensors; return the module itself",)),
+    "traced": ("traced", ("is compiled by torch.jit, which hides its tensors; return the module itself",)),
     "replicas": ("replicated", ("has its '1' in DataParallel", "return the module without it")),
     "a gradient in evaluation": ("Slopes", ("does not require grad", "within torch.enable_grad()")),
     "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
-    "sizes to come": ("lazy", ("parameter '1.weight' without values",)),
-    "no device": ("meta", ("parameter '1.weight' without values",)),
+    "sizes to come": (
+        "lazy",
+        (
+            "parameter '1.weight' without values, as of a lazy layer; give its layer the size, as nn.Linear has it, or "
+            "let the factory call the module once with a sample",
+        ),
+    ),
+    "no device": ("meta", ("parameter '1.weight' without values, on the device meta; make the module on the CPU",)),
     "a Greek name": ("greek", ("parameter 'λ'; its name must be of ASCII letters, 500 at most",)),
     "a long name": ("long_name", ("aaa'; its name must be of ASCII letters, 500 at most",)),
     "a name of two lines": ("two_lines", (r"parameter 'a\nb'; its name must be of ASCII letters, 500 at most",)),
@@ -58,6 +70,12 @@ def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
     )
     refused(*words, says=("override 'model=", "model.name", *says))
     assert not Path("out/summary.json").exists()
+
+
+def test_a_lazy_layer_that_the_factory_has_given_its_size(small_yaml: Path, command: Callable[..., Any]) -> None:
+    """As the message about lazy layers says."""
+    model = "model={name: 'torch:own_modules:lazy_once_called', numerics: native}"
+    assert command("run", small_yaml, model, "iterations=3", "--quiet", "--out", "out")[0] == 0
 
 
 @pytest.mark.parametrize("numerics", ["native", "portable", "null"])

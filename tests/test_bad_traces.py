@@ -65,8 +65,10 @@ def test_no_tables(small_yaml: Path, refused: Refused, tmp_path: Path) -> None:
         "cut.parquet": b"PAR1xx",
         "gone.csv": None,
     }
+    contents["other.csv"] = b"client;time\n0;1,5\n"
     contents["long.csv"] = b"client,time\n0,1.0\n1,2.0,3.0\n"
     says = {
+        "other.csv": "(columns: client;time); put commas between cells, and points into numbers\n",
         "empty.csv": "empty.csv is empty; give a header", "folder": "cannot read folder: it is a folder",
         "bytes.csv": "bytes.csv is no Parquet file, and no CSV file", "gone.csv": "cannot read gone.csv: No such",
         "cut.parquet": "cut.parquet: is damaged", "long.csv": "long.csv, row 1: has 3 values, the header 2",

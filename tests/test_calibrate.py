@@ -240,6 +240,7 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
         resolve({key: value for key, value in DATA.items() if key != "events"} | {"iterations": 5}), tmp_path / "no"
     )
     refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
+    refused("calibrate", "nowhere", says=("nowhere: is no folder of a run, with its config.yaml; name one\n",))
     execute(resolve(DATA | {"iterations": 40}), tmp_path / "untimed")
     recorded(CLOCKS["gamma"], tmp_path / "few", iterations=29)
     for name in ("untimed", "few"):

@@ -81,9 +81,10 @@ def test_a_repeated_value_is_named_by_its_line(sweep: Path, refused: Callable[..
 #: By key: texts that stand for a value of the wanted type, and texts that do not.
 QUOTED: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "model.hidden": (("[8]", "8", "8, 16", "[8, 16]", " [8] ", 8, 8.0), ("[8", "[[8]]", "a", "- 8", "{a: 1}", "null")),
-    "server.lr": (("0.1", "1", "0,1", "1e-3"), ("abc", "1 2", "{name: step}", "[0.1]")),
-    "seed": (("3", 3.0), ("3.5", "x", "[3]")),
-    "events": (("true", "false"), ("yes", "x")),
+    "server.lr": (("0.1", "1", "0,1", "1e-3", "10%"), ("abc", "1 2", "{name: step}", "[0.1]")),
+    "seed": (("3", 3.0, "1,000"), ("1,00", "none", "3.5", "x", "[3]")),
+    "events": (("true", "false", "yes", "off", 1), ("x", "2", 2)),
+    "threads": (("none",), ("x",)),
     "clients": (("{count: 4, batch_size: 3}",), ("4", "[4]")),
 }
 CASES = [(key, value, at == 0) for key, both in QUOTED.items() for at, values in enumerate(both) for value in values]

@@ -1,6 +1,7 @@
 """`fredsim plan` says what a run will take, as the run then finds it."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 from fredsim.config.sweep.expansion import expand, open_source
+from fredsim.kernels.mlp.engine import NumbaEngine
+from fredsim.networks.layout import Layout
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
 from fredsim.runs.processes.apart import do_apart
 from fredsim.runs.single import execution
+from fredsim.runs.single.prepared import prepare
 from fredsim.show import printing
 from fredsim.simulation.clients.holdings import Holdings
 
@@ -62,18 +66,16 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
     (("iterations=30000", "evaluation={every: 2500, per_client: true, test: true, gradient_norm: true}"), 13),
 ], ids=str)  # fmt: skip
 def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
-    """In the proportion of a stretch, whose measurement is kept; what the end evaluates counts as a row's many more."""
+    """In the proportion of a stretch, whose measurement is kept; of what the end evaluates, in that of a sample."""
     measured: dict[str, dict[str, Any]] = {}
     (run,) = estimate(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
     (stretch,) = measured.values()
     assert ("probe={every: 1}" in overrides) == (stretch.get("seconds_probe", 0) > 0)
     iterations = run.iterations * (stretch["seconds"] + stretch.get("seconds_probe", 0)) / stretch["iterations"]
-    at_end, of_row = 300, 297  # test rows, and rows for validation
+    at_end = 300  # test rows
     if "per_client: true" in overrides[-1]:
         at_end += 1200  # each training row once
-    if "test: true" in overrides[-1]:
-        of_row += 300 + 3 * 1200  # forward, and twice as much backward
-    evaluations = (rows + at_end / of_row) * stretch["seconds_evaluation"] / stretch["rows"]
+    evaluations = rows * stretch["seconds_evaluation"] / stretch["rows"] + at_end * stretch["seconds_sample"]
     assert run.seconds == pytest.approx(iterations + evaluations, rel=1e-9)
 
 
@@ -640,8 +642,35 @@ def test_a_rough_estimate_measures_fewer_kinds(overrides: tuple[str, ...], alike
     assert [(run.iterations, run.rows) for run in found] == [(run.iterations, run.rows) for run in right]
 
 
-def test_a_beginning_evaluates_no_test_rows(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beginning_evaluates_no_test_rows_nor_clients(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated = []
     monkeypatch.setattr(execution, "evaluate", lambda engine, params, part: evaluated.append(part))
-    assert of(small_yaml)[0].seconds > 0
+    monkeypatch.setattr(execution, "clients_text", lambda engine, *others: evaluated.append("train"))
+    assert of(small_yaml, "evaluation.per_client=true")[0].seconds > 0
     assert not evaluated
+
+
+@pytest.mark.parametrize("validation", [0, 2, 600])
+def test_the_time_of_the_end_is_that_of_its_samples(
+    validation: int, small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a row evaluates so few that its time is that of something else, here of the parameters' digest."""
+    of_samples, of_digest = 2e-4, 0.01
+    outcomes, digest = NumbaEngine.outcomes, Layout.digest
+
+    def slow_outcomes(self: NumbaEngine, params: Any, part: str) -> Any:
+        found = outcomes(self, params, part)
+        time.sleep(of_samples * len(found[0]))
+        return found
+
+    def slow_digest(self: Layout, params: Any) -> str:
+        time.sleep(of_digest)
+        return digest(self, params)
+
+    monkeypatch.setattr(NumbaEngine, "outcomes", slow_outcomes)
+    monkeypatch.setattr(Layout, "digest", slow_digest)
+    words = "data.train=800", f"data.validation={validation}", "evaluation.per_client=true", "iterations=64"
+    (run,) = of(small_yaml, *words)
+    (prepared,) = (prepare(one.experiment, None) for one in expand(open_source(small_yaml), words).runs)
+    samples = 800 + len(prepared.dataset.test) + run.rows * validation
+    assert run.seconds == pytest.approx(of_samples * samples + of_digest * run.rows, rel=0.25)

@@ -205,5 +205,5 @@ def test_sparse_buffers_and_types_that_numpy_lacks(digits: Dataset, tmp_path: Pa
     save_file({"weight": values[:640].reshape(10, 64) + 1, "bias": values[640:]}, file)
     loaded = model("Neighbours", digits, TorchOptions(initial=file))
     np.testing.assert_array_equal(loaded.values[:640], values[:640] + 1)
-    with pytest.raises(ConfigError, match=r"has a buffer '2\.running_mean' without values; give it its size"):
+    with pytest.raises(ConfigError, match=r"has a buffer '2\.running_mean' without values, as of a lazy layer"):
         model("lazy_buffers", digits)

@@ -910,6 +910,10 @@ def test_a_class_of_pytorchs_with_both_arguments_is_told_by_train_which_part_it_
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
+    (
+        "Objects",
+        "item 0 of train is no array, but a object; give an array or a tensor of numbers, as by a transform of it",
+    ),
     ("Mixed", "train rows have x float32 (4,) and float32 (5,); they must have one shape and type"),
     ("Types", "train rows have x float32 (5,) and float64 (5,); they must have one shape and type"),
     ("MaskedItems", "item 0 of train has a masked array; give .filled(0)"),

@@ -60,6 +60,15 @@ def shared(z, y):
     losses, gradient = squared(z, y)
     return losses, gradient / len(y)
 
+def still(z, y):
+    losses, gradient = squared(z, y)
+    return losses, gradient * 0
+
+def level(z, y):  # rightly of no gradient where outputs are near
+    losses, gradient = squared(z, y)
+    near = losses < 1e3
+    return np.where(near, np.float32(1e3), losses), gradient * ~near[:, None]
+
 def alone(z, y):
     return squared(z, y)[0]
 
@@ -226,6 +235,19 @@ def test_what_is_refused(name: str, says: str, simulate: Simulate) -> None:
         simulate(changed(f"scores:{name}"))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "notes"), [("still", 1), ("level", 0)])
+def test_a_gradient_of_nothing(name: str, notes: int, command: Command) -> None:
+    """A loss that changes has one."""
+    Path("other.yaml").write_text(
+        f"iterations: 4\ndata: {{name: 'npz:numbers.npz'}}\nloss: 'scores:{name}'\n"
+        "clients: {count: 2, batch_size: 2}\n"
+        "server: {name: asgd, lr: 0.01}\nevaluation: {every: 4}\n", encoding="utf-8",
+    )  # fmt: skip
+    code, _, messages = command("run", "other.yaml")
+    assert code == 0
+    assert len(re.findall(rf"scores:{name}: losses change by [\d.]+ where its gradient is 0\n", messages)) == notes
 
 
 def test_no_device_computes_it() -> None:

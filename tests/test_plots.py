@@ -321,7 +321,7 @@ def test_each_figure_says_how_it_was_made(swept: list[Result], drawn: list[Figur
             ("--x", "updats"),
             ("--x: is 'updats'; did you mean 'updates'? (known: iterations, updates, bytes, seconds)",),
         ),
-        (("--y", "error"), ("--y: is 'error' (known: validation_error, validation_loss, train_loss, ",)),
+        (("--y", "error"), ("--y: is 'error'; did you mean 'validation_error'? (known: ",)),
         (("--kind", "probe", "--reach", "0.1"), ("--reach: is given; it goes with figures of the kind curves",)),
         (("--kind", "curve"), ("--kind: is 'curve'; did you mean 'curves'?",)),
         (("--kind", "copies", "--panel", "seed"), ("--panel: is given; a figure of the kind copies has panels",)),
@@ -346,7 +346,7 @@ def test_a_figure_of_probes_needs_probes(small_yaml: Path, refused: Refused) -> 
     {
         "3": ("published: is 3; it must be a mapping",),
         "{series: []}": ("published.source: is required",),
-        "{source: a, y: error, series: []}": ("published.y: is 'error' (known: validation_error, ",),
+        "{source: a, y: error, series: []}": ("published.y: is 'error'; did you mean 'validation_error'? (known: ",),
         "{source: a, series: [{where: {}, points: [[1]]}]}": ("published.series.0.points.0: is [1]; it should have",),
         "{source: a, series: [{where: {}, points: [[1, x]]}]}": ("published.series.0.points.0.1: is 'x'",),
         "{source: a, series: [{where: {server.nam: a}, points: [[1, 2]]}]}": (

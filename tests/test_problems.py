@@ -551,7 +551,10 @@ def test_divergence_is_no_error(command: Command) -> None:
         ),
         ("problem={name: 'nowhere:Bowl'}", "problem.name: cannot import 'nowhere'"),
         ("problem={name: 'python:own_problems:Bowl'}", "leave python: out, as in 'own_problems:Bowl'"),
-        ("problem={name: Bowl}", "problem.name: is 'Bowl'; it should match pattern"),
+        (
+            "problem={name: Bowl}",
+            "problem.name: is 'Bowl'; it must be yours, as package.module:name, such as name: 'my_problem:Valley'",
+        ),
         ("problem={size: 3}", "problem.name: is required"),
         ("problem=3", "problem: is 3; it must be a mapping of keys to values"),
         ("problem={name: 'own_problems:Bowl', sise: 4}", "problem.sise: unknown key; did you mean 'size'?"),

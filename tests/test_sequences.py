@@ -69,6 +69,9 @@ def test_a_text_is_rows_of_characters_and_what_follows(tmp_path: Path) -> None:
     path.write_text(TEXT[1:], encoding="utf-8")  # read again
     again = load_dataset(f"text:{path}", None, None, tmp_path, block=6)
     assert "".join(known[token] for token in again.train.x[0]) == TEXT[1:7]
+    path.write_text(TEXT[1:], encoding="utf-8-sig")  # as some editors save it: a byte order mark is no character
+    marked = load_dataset(f"text:{path}", None, None, tmp_path, block=6)
+    assert (marked.classes, marked.train.x.tolist()) == (again.classes, again.train.x.tolist())
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,12 @@ def test_tokens_of_an_npz_stay_as_they_are(tmp_path: Path) -> None:
         ({"x_train": np.full((6, 4), 0.5)}, "x_train holds float64 from 0.5 to 0.5; it must hold integers from 0"),
         ({"x_test": np.full((2, 4), -1)}, "x_test holds int64 from -1 to -1; it must hold integers from 0"),
         ({"y_train": np.full((6, 4), -2)}, "y_train holds int64 from -2 to -2; it must hold integers from -1"),
+        ({"y_train": np.zeros((6, 1), int)}, "or (n, T) and (n, T) of tokens; save y_train.ravel()"),
+        ({"y_train": np.eye(6, 3) + np.eye(6, 3, -3)}, "of tokens; if these are one-hot rows, save y_train.argmax(1)"),
+        (
+            {"x_train": np.zeros((9, 6)), "y_train": np.zeros(6, int)},
+            "of tokens; if samples are columns, save x_train.T",
+        ),
         ({"y_train": np.zeros((6, 3), int)}, r"x_train has shape (6, 4) and y_train (6, 3); expected (n, …) and (n,)"),
         ({"y_test": np.zeros(2, int)}, "y_train has shape (6, 4) and y_test (2,); give both parts one label a row"),
     ],

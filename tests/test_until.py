@@ -1,5 +1,6 @@
 """`until`: a run ends with the first row that is there, and is that of a run without, as far as it goes."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single import prepared
+from fredsim.system.version import fredsim_version
 from tests.conftest import checkpoints_every
 
 Simulate = Callable[..., Result]
@@ -118,6 +121,24 @@ def test_few_rows_of_which_none_is_left_to_measure(
     x, y = np.arange(20, dtype=np.float32).reshape(5, 4), np.arange(5) % 2
     np.savez("few.npz", x_train=x, y_train=y, x_test=x[:0], y_test=y[:0])
     refused("run", small_yaml, "data={name: 'npz:few.npz'}", "clients.batch_size=2", *words, says=(says,))
+
+
+@pytest.mark.parametrize("version", ["1.0.0", fredsim_version()])
+def test_a_record_that_an_earlier_version_took(
+    version: str, small_yaml: Path, command: Command, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To have rows to validate, as an experiment is told, would be another run: another version may repeat it."""
+    x, y = np.arange(20, dtype=np.float32).reshape(5, 4), np.arange(5) % 2
+    np.savez("few.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ("data={name: 'npz:few.npz'}", "clients.batch_size=2", "until={validation_error: 0.5}", "--quiet")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(prepared, "_check_rows", lambda *_: None)
+        assert command("run", small_yaml, *words, "--out", "out")[0] == 0
+    summary = json.loads(Path("out/summary.json").read_text())
+    summary["versions"]["fredsim"] = version
+    Path("out/summary.json").write_text(json.dumps(summary))
+    remedy = "; fredsim 1.0.0 recorded it, and may repeat it (docs/verify.md)" if version == "1.0.0" else ""
+    refused("verify", "out", says=(f"data.validation is 0: give the data rows to validate{remedy}\n",))
 
 
 def test_a_row_after_the_last_event_ends_it(simulate: Simulate) -> None:

@@ -38,6 +38,9 @@ def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
         return name, hyper
     short = GATES[name].short if name in GATES else ""
     if not short:
-        hint = "" if name in GATES else nearest(name, GATES)
+        hint = nearest(name, GATES)
+        if name in GATES:
+            needed = [key for key, field in GATES[name].Hyper.model_fields.items() if field.is_required()]
+            hint = f"; write {{{name}: {{{needed[0]}: {shown(hyper)}}}}}" if needed else ""
         raise ValueError(f"is {spec!r}; the hyper-parameters of {name} must be a mapping{hint}")
     return name, {short: hyper}

@@ -15,10 +15,10 @@ If a push is cancelled on its way, h stays as it was before it, at the client an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from fredsim.compressors.base import Compressor, Remembering
 from fredsim.errors import inside
@@ -39,7 +39,7 @@ class EF21(Remembering):
     class Hyper(HyperParameters):
         """`inner` is C."""
 
-        inner: dict[str, Any]
+        inner: Annotated[dict[str, Any], Field(examples=[{"name": "top_k", "k": 0.01}])]
         """C, the compressor of the differences: {name: …}, with its hyper-parameters."""
 
         @field_validator("inner")

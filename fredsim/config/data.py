@@ -14,6 +14,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    field_validator,
 )
 
 from fredsim.config.document import Problems
@@ -24,6 +25,7 @@ from fredsim.data.datasets import (
     DATASETS,
     DEFAULT_ROWS,
     Dataset,
+    check_dataset,
     file_digest,
     normalized,
     read_dataset,
@@ -127,6 +129,16 @@ class DataRead(AnyData):
     """The number of rows to train on, the first of the training part."""
     validation: Count | None = None
     """The number of rows to validate on, the last of the training part."""
+
+    @field_validator("name")
+    @classmethod
+    def known(cls, name: str) -> str:
+        """Refuse unknown names; what other keys there are depends on it."""
+        try:
+            check_dataset(name)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("data.name: ")) from None
+        return name
 
     def resolved(self) -> Self:
         """Fill in the usual numbers of rows, and the SHA-256 of the file."""

@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at, value_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
-from fredsim.config.registry import Kind, required_keys, resolve_hyper
-from fredsim.data.datasets import check_dataset
+from fredsim.config.registry import KNOWN, Kind, required_keys, resolve_hyper
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, FredsimError, SimulationError, nearest
 from fredsim.hyper import REQUIRED, explain, fields_of
@@ -69,8 +67,7 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         problems = metric_problems(experiment.evaluation.metrics)
     if problems:
         raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
-    chosen = experiment.data
-    update["data"] = chosen.resolved()
+    update["data"] = experiment.data.resolved()
     partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer
     if optimizer is not None:
         optimizer = _resolve_plugin(OPTIMIZER, optimizer, place)
@@ -81,8 +78,6 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
-        if isinstance(chosen, DataRead):
-            check_dataset(chosen.name)
         if of_problem:
             check_problem(experiment)
         else:
@@ -91,8 +86,8 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     return experiment
 
 
-#: Keys whose value is a mapping with a `name`.
-NAMED_KEYS = ("data", "model", "problem", "dispatcher", "server", "compress", "average")
+#: The names of models that come with fredsim.
+MODELS = ("mlp", "linear", "lenet", "resnet", "vgg", "gpt")
 #: Keys that a document may have besides those of an experiment.
 DOCUMENT_KEYS = ("cases", "sweep", "select")
 #: The full dotted keys of those that are often written without the key around them.
@@ -101,14 +96,14 @@ FULL_KEYS = {
     for around in ("evaluation", "dispatcher", "model", "data", "clients")
     for key in fields_of(Experiment, (around,))
     if key != "name"
-} | dict.fromkeys(("lr", "learning_rate"), "server.lr")
+}
 
 
 def _with_hint(problem: Problem) -> Problem:
-    """Return the problem, for an unknown or misshapen top-level key with a hint at the right key or form."""
+    """Return the problem, for an unknown key with a hint at the right one, at the top, or at the name that it is."""
     (*around, key), text = problem
-    if not around and key in NAMED_KEYS and text.endswith("it must be a mapping of keys to values"):
-        return (key,), f"{text}, such as {key}: {{name: …}}"
+    if around == ["model"] and key in MODELS:
+        return (*around, key), f"unknown key; write {{name: {key}, …}}"
     if around or not text.startswith("unknown key"):
         return problem
     known = (*Experiment.model_fields, *DOCUMENT_KEYS)
@@ -135,6 +130,10 @@ def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginCho
     except ConfigError as error:
         raise ConfigError(f"{place((*around, 'name'))}: {key}.name: {error}") from None
     if problems:
+        names = [name for name in KNOWN[_kind_of(key)] if isinstance(plugin.hyper.get(name), dict)]
+        for number, (at, text) in enumerate(problems):
+            if at in [(name,) for name in names] and text.startswith("unknown key"):
+                problems[number] = at, f"unknown key; write {{name: {at[0]}, …}}"
         problems = _blame_override(key, plugin.name, problems, place)
         raise problems_at([((*around, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}

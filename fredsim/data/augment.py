@@ -6,6 +6,7 @@ minibatch, and on nothing else.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.failures import described, failing
-from fredsim.plugins.modules import import_callable
+from fredsim.plugins.modules import import_callable, parameters_of
 
 __all__ = ["Augmentation", "find_function"]
 
@@ -30,8 +31,15 @@ FORM = "package.module:function"
 
 
 def find_function(name: str) -> Function:
-    """Return the user's function of this name. Raises ConfigError if there is none."""
-    return import_callable(name, FORM, "data.augment.function", "a function (sample, generator)")
+    """Return the user's function of this name. Raises ConfigError if there is none, or it takes something else."""
+    found = import_callable(name, FORM, "data.augment.function", "a function (sample, generator)")
+    if (known := parameters_of(found)) is not None:
+        try:
+            inspect.Signature([*known.values()]).bind("sample", "generator")
+        except TypeError:
+            what = f"{name} takes ({', '.join(known)}); it must take a sample and a generator"
+            raise ConfigError(f"data.augment.function: {what}") from None
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -320,7 +320,9 @@ def _nearest(name: str, kind: str) -> str:
     reader = {".npz": "npz", ".npy": "npy", ".txt": "text"}.get(os.path.splitext(name)[1].lower())
     if reader and ":" not in name:
         return hint(f"{reader}:{os.path.dirname(name) or '.' if reader == 'npy' else name}")
-    return nearest(kind, [*DATASETS, *DRAWN])
+    if os.path.splitext(name)[1].lower() in {".csv", ".json", ".parquet", ".pkl", ".pt", ".h5", ".mat"}:
+        return "; save its arrays, and give npz:FILE (docs/data.md)"
+    return nearest(kind.rpartition("/")[2], [*DATASETS, *DRAWN])  # Hugging Face's names have an owner before them
 
 
 def check_dataset(name: str) -> None:
@@ -489,7 +491,19 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, 
 
 def _misshapen(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> str:
     expected = "expected (n, …) and (n,), or (n, T) and (n, T) of tokens"
-    return f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; {expected}"
+    remedy = ""
+    if y.ndim == 2 and len(y) == len(x) and y.shape[1] == 1:
+        remedy = f"; save y_{part}.ravel()"
+    elif y.ndim == 2 and len(y) == len(x) and y.dtype.kind in "biuf" and _one_hot(y[:1000]):
+        remedy = f"; if these are one-hot rows, save y_{part}.argmax(1)"
+    elif y.ndim == 1 and x.ndim == 2 and x.shape[1] == len(y):
+        remedy = f"; if samples are columns, save x_{part}.T"
+    return f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; {expected}{remedy}"
+
+
+def _one_hot(y: NDArray[Any]) -> bool:
+    """Return whether each row (n, classes) has one 1, and zeros."""
+    return bool(y.size and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all())
 
 
 def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) -> str:

@@ -58,7 +58,7 @@ def read_text(path: str, block: int) -> tuple[Tokens, Tokens]:
         if BYTES_PER_CHARACTER * size > most:
             takes = f"its characters take {format_bytes(BYTES_PER_CHARACTER * size)} of memory"
             raise DataError(f"{path}: {takes}, and this machine has {format_bytes(most)}; give a shorter text")
-        text = Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8").removeprefix("\ufeff")  # a byte order mark is no character
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {remedy}") from None
     except UnicodeDecodeError as error:

@@ -64,6 +64,9 @@ class TorchRows:
             what = f"item {number} of {part} has a masked array"
             raise DataError(f"{self._name}: {what}; give .filled(0), or another value for what is masked")
         x, y = (np.asarray(one).copy() for one in item)  # the next item may be in the same memory
+        if x.dtype == object:
+            what = f"item {number} of {part} is no array, but a {type(item[0]).__name__}"
+            raise DataError(f"{self._name}: {what}; give an array or a tensor of numbers, as by a transform of it")
         if x.ndim == 3 and hasattr(item[0], "getbands"):  # an image of PIL has its channels last
             x = np.ascontiguousarray(x.transpose(2, 0, 1))
         return x, y

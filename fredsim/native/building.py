@@ -114,10 +114,14 @@ def build(
 
 def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused, remarks: list[str]) -> Any:
     """Return a module in training mode; remark on parts that its factory has left in evaluation mode."""
+    if isinstance(factory, torch.nn.Module):
+        raise refused("is a module; it must be a class, or a function that returns one, since each run begins anew")
     with failing(lambda error: refused(f"failed: {type(error).__name__}: {message_of(error)}")):
         module = factory(**arguments)
     if not isinstance(module, torch.nn.Module):
         raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise refused("is compiled by torch.jit, which hides its tensors; return the module itself")
     for name, part in module.named_modules():
         if (kind := type(part).__name__) in REPLICATED:
             what = f"has its {name!r} in {kind}" if name else f"is wrapped in {kind}"
@@ -143,18 +147,26 @@ def _about_modes(module: Any, left: Sequence[Any]) -> str:
     return f"{what}; to keep it so, let the module have a train() of its own, which calls eval() of that part"
 
 
+def _lacks_values(value: Any) -> str:
+    """Return why a parameter or buffer has no values, and the remedy; "" if it has some."""
+    if torch.nn.parameter.is_lazy(value):
+        remedy = "give its layer the size, as nn.Linear has it, or let the factory call the module once with a sample"
+        return f"without values, as of a lazy layer; {remedy}"
+    return "without values, on the device meta; make the module on the CPU" if value.is_meta else ""
+
+
 def _check_tensors(module: Any, refused: Refused) -> None:
     """Raise ConfigError if a parameter is not one that fredsim can train, or shares memory that training changes."""
     for key, value in module.named_parameters():
-        if isinstance(value, torch.nn.parameter.UninitializedParameter) or value.is_meta:
-            raise refused(f"has a parameter {key!r} without values; give it its size, and a device")
+        if lacks := _lacks_values(value):
+            raise refused(f"has a parameter {key!r} {lacks}")
         if not (key.isascii() and key.isprintable() and len(key) <= LONGEST):
             raise refused(f"has a parameter {key!r}; its name must be of ASCII letters, {LONGEST} at most")
         if value.dtype != torch.float32:
             raise refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
     for key, value in module.named_buffers():
-        if isinstance(value, torch.nn.parameter.UninitializedBuffer) or value.is_meta:
-            raise refused(f"has a buffer {key!r} without values; give it its size, and a device")
+        if lacks := _lacks_values(value):
+            raise refused(f"has a buffer {key!r} {lacks}")
     if next(module.parameters(), None) is None:
         raise refused("has no parameters; there is nothing to train")
     end, owner = 0, ""

@@ -107,15 +107,19 @@ class ArrayLoss(Loss):
             raise self.refused("returns other numbers for the same outputs; it must depend on what it is given alone")
 
     def remarks(self, output: Array, target: Array) -> Iterator[str]:
-        """Yield what is perhaps wrong with the gradient: losses change otherwise along it than it says."""
+        """Yield what is perhaps wrong with the gradient: losses change otherwise along it, or where it is 0."""
         each, error = self.losses(output, target)
         with quiet():
             length = np.sqrt((error.astype(np.float64) ** 2).reshape(len(error), -1).sum(axis=1))
             apart = error / np.where(length > 0, length, 1).reshape(-1, *[1] * (error.ndim - 1))
+            signs = np.where(np.arange(error[0].size) % 2, -1, 1).reshape(error.shape[1:]) / np.sqrt(error[0].size)
+            apart = np.where((length > 0).reshape(-1, *[1] * (error.ndim - 1)), apart, signs)
             step = STEP * np.maximum(np.abs(output).max(initial=1), 1)
             ahead, behind = (self.losses((output + s * apart).astype(np.float32), target).each for s in (step, -step))
-            changes = (ahead.astype(np.float64) - behind).sum() / (2 * np.float64(step))
-            says = length.sum()
+            change = (ahead.astype(np.float64) - behind) / (2 * np.float64(step))
+            changes, says, flat = change[length > 0].sum(), length.sum(), np.abs(change[length == 0])
+        if flat.sum() > TOLERANCE * max(says, flat.size * np.abs(each).max() / 100):
+            yield f"loss: {self.function}: losses change by {flat.max():.3g} where its gradient is 0"
         if not np.isfinite(changes) or abs(changes - says) <= TOLERANCE * max(abs(changes), says):
             return
         what = f"losses change by {changes:.3g} along its gradient, which says {says:.3g}"

@@ -5,6 +5,8 @@ Code may raise anything: what `sys.exit` raises, a KeyboardInterrupt of its own,
 
 from __future__ import annotations
 
+import math
+import re
 import signal
 import sys
 import sysconfig
@@ -87,6 +89,10 @@ def failed_on(shape: Sequence[int], error: BaseException) -> str:
     text = message_of(error).strip().partition("\n")[0].strip()
     if "scalar types: Long" in text:  # of an embedding
         text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
+    if (found := re.search(r"mat1 and mat2 .*x(\d+) and (\d+)x", text)) and found[2] == str(math.prod(shape)) != found[
+        1
+    ]:
+        text = f"{text}; begin with nn.Flatten(), which makes a row of {found[2]} of a sample"
     text = f"{text}{channels_remedy(shape)}"
     return f"failed on samples of shape ({', '.join(map(str, ('n', *shape)))}): {type(error).__name__}: {text}"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from fredsim.errors import ConfigError, shown
 
-__all__ = ["at_home", "given_path", "real_path", "why_unread"]
+__all__ = ["at_home", "given_path", "real_path", "separator_remedy", "why_unread"]
 
 
 def at_home(path: str | os.PathLike[str]) -> Path:
@@ -35,6 +36,12 @@ def given_path(path: str | os.PathLike[str], what: str) -> Path:
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return a path from the root on and without links, as `Path.resolve`, which raises for links in a circle."""
     return Path(os.path.realpath(path))
+
+
+def separator_remedy(header: Sequence[object]) -> str:
+    """Return what to do where a CSV file has something else than commas between its cells, after a semicolon; or ""."""
+    found = len(header) == 1 and any(separator in str(header[0]) for separator in ";\t|")
+    return "; put commas between cells, and points into numbers" if found else ""
 
 
 def why_unread(path: str | os.PathLike[str], error: OSError) -> str:

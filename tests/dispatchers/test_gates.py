@@ -278,6 +278,7 @@ BAD = {
     "{bandwidth_aware: {c: 1, per: layer}}": ("per: is 'layer'; it must be 'model' or 'tensor'",),
     "{bandwidth_aware: {c: 1, epsilon: 1}}": ("unknown key; did you mean 'eps'?",),
     "{budget: 0}": ("dispatcher.push.budget.bytes: is 0",),
+    "{budget: {bytes: 100, eps: 0}}": ("dispatcher.push.budget.eps: is 0; it should be greater than 0\n",),
     "{budget: lots}": ("dispatcher.push.budget.bytes: is 'lots'",),
     "{'odd_gates:Deaf': {}}": ("class 'odd_gates:Deaf' has no method 'passes'; a gate needs init, passes",),
     "{'odd_gates:Odd': {minus: 1}}": ("dispatcher.push.odd_gates:Odd.minus: unknown key (known: plus)",),

@@ -53,6 +53,12 @@ def nothing(t):
 
 def word(t):
     return "fast"
+
+def digits(t):
+    return "0.1"
+
+def none(t):
+    pass
 """
 
 
@@ -207,7 +213,12 @@ def test_a_function_that_breaks_down_on_the_way_is_named(tmp_path: Path) -> None
         ('name: "own_schedules:warm_up", base: 0.1', ["server.lr", "warm_up", "steps"]),
         ('name: "own_schedules:negative"', ["server.lr", "gives -1.0", "≥ 0"]),
         ('name: "own_schedules:nothing"', ["server.lr", "gives nan", "≥ 0"]),
-        ('name: "own_schedules:word"', ["server.lr", "own_schedules:word", "ValueError"]),
+        ('name: "own_schedules:word"', ["own_schedules:word gives 'fast' at t = 0; a learning rate is a number ≥ 0"]),
+        (
+            'name: "own_schedules:digits"',
+            ["own_schedules:digits gives '0.1' at t = 0; a learning rate is a number ≥ 0"],
+        ),
+        ('name: "own_schedules:none"', ["own_schedules:none gives None at t = 0; a learning rate is a number ≥ 0"]),
     ],
 )
 def test_bad_ones_are_refused_before_the_run(lr: str, words: list[str], tmp_path: Path) -> None:

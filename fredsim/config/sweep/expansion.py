@@ -72,6 +72,9 @@ def open_source(source: Source) -> Document:
             key, equals, _ = str(source).partition("=")
             if equals and key.partition(".")[0] in {*Experiment.model_fields, *DOCUMENT_KEYS}:
                 raise ConfigError(f"{source}: is an override; name the file or the experiment before it")
+            if "\n" in (text := str(source)) or "://" in text:
+                what = "the text of an experiment" if "\n" in text else "an address"
+                raise ConfigError(f"{shown(text)}: is {what}; save it as a file, and name that")
             near = nearest(path.name, _files_beside(path)) or nearest(name, sorted(known)) or ";"
             raise ConfigError(
                 f"{path}: no such file, and no experiment of this name{near} "

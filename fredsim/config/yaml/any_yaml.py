@@ -47,8 +47,17 @@ REMEDIES = {
 }
 
 
-def _remedy(problem: str) -> str:
-    """Return the remedy for an error of YAML, after a semicolon; nothing if none is known."""
+#: Characters that look like others, which mean something in YAML.
+LOOKALIKES = {"\u00a0": "space", "\u2007": "space", "\u202f": "space", "\u3000": "space", "\uff1a": "colon"}
+
+
+def _remedy(problem: str, text: str = "", mark: Any = None) -> str:
+    """Return the remedy for an error of YAML at a mark of a text, after a semicolon; nothing if none is known."""
+    lines = text.split("\n")[: mark.line + 1] if mark else []
+    for number, line in list(enumerate(lines, 1))[-2:]:
+        if odd := next((one for one in line if one in LOOKALIKES), None):
+            what = f"U+{ord(odd):04X}, which looks like a {LOOKALIKES[odd]} and is none"
+            return f"; line {number} has the character {what}: type it anew"
     return next((f"; {remedy}" for part, remedy in REMEDIES.items() if part in problem), "")
 
 
@@ -82,7 +91,7 @@ class _Reader:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = str(error.problem or error.context)
-            raise ConfigError(f"{self._at(mark)}: not valid YAML: {problem}{_remedy(problem)}") from None
+            raise ConfigError(f"{self._at(mark)}: not valid YAML: {problem}{_remedy(problem, text, mark)}") from None
         except ReaderError as error:
             before = text[: error.position]
             at = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"

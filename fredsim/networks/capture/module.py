@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.overrides import TorchFunctionMode
 
 from fredsim.errors import ConfigError
 from fredsim.networks.capture.program import Program
@@ -40,7 +43,6 @@ UNSEEN = {
     "fake tensor in the exported program": "computes gradients, as by torch.autograd.grad, or assigns to .data",
     ".numpy() is not supported": "makes a NumPy array of a tensor",
     "Cannot access data pointer": "reads a tensor's memory, as copy.deepcopy or another library does",
-    "has no attribute 'constant'": "computes by torch.func",
 }
 #: How far the outputs and gradients of two programs may be apart, relative to the largest: far more than rounding is.
 TOLERANCE = 1e-3
@@ -186,32 +188,46 @@ def _exported(module: Any, samples: Any, refused: Refusal) -> Any:
 
 def _reason(error: BaseException, module: Any, samples: Any) -> str:
     """Return why torch.export refuses a module, and the remedy, in a line."""
-    text = _why(error)
-    if text.startswith(NOT_EXPORTED) and (failure := _failure(module, samples)):
+    unseen, failure = _Unseen(), ""
+    try:
+        with unseen:
+            module(samples.clone())
+    except BaseException as own:
+        if is_interrupt(own):
+            raise
+        failure = failed_on(samples.shape[1:], own)
+    text = _why(error, unseen.what)
+    if text.startswith(NOT_EXPORTED) and failure:
         return failure  # PyTorch would not compute it, either
     return f"{text}; {NATIVE}"
 
 
-def _failure(module: Any, samples: Any) -> str:
-    """Return how a module fails when it is called with samples; an empty text if it does not."""
-    try:
-        module(samples.clone())
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        return failed_on(samples.shape[1:], error)
-    return ""
+class _Unseen(TorchFunctionMode):
+    """Within a `with` block, notes what a forward does of which torch.export says something else, or nothing."""
+
+    what = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch's."""
+        wrapped = any(isinstance(x, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(x) for x in args)
+        if func is torch.Tensor.tolist:
+            self.what = "makes a list of a tensor"
+        elif wrapped or forward_ad._current_level >= 0:
+            self.what = "computes by torch.func, or forward derivatives"
+        return func(*args, **(kwargs or {}))
 
 
-def _why(error: BaseException) -> str:
-    """Return why torch.export refuses a module."""
+def _why(error: BaseException, unseen: str) -> str:
+    """Return why torch.export refuses a module; `unseen` is what its forward does that need not be in the error."""
     first = message_of(error).strip().partition("\n")[0].strip()
-    if "specialized it to be a constant" in message_of(error):
-        return "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0], or -1"
     if "data-dependent" in first:
         expression = first.partition("expression ")[2].partition(" (")[0]
+        if re.fullmatch(r"z?uf?\d+", expression):
+            return "makes a Python number of a tensor, as by .item(), and computes with it"
         return f"decides by the values of its data (torch.export: data-dependent expression {expression})"
-    told = next((what for text, what in UNSEEN.items() if text in first), "")
+    if not unseen and "specialized it to be a constant" in message_of(error):
+        return "fixes the number of samples in forward, as by len(x), or a reshape to a number; use x.shape[0], or -1"
+    told = unseen or next((what for text, what in UNSEEN.items() if text in first), "")
     line = line_of(error) if any(frame.f_code.co_name == "forward" for frame, _ in walk_tb(error.__traceback__)) else ""
     if told:
         return f"{NOT_EXPORTED}: its forward {told}{line}"

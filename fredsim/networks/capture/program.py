@@ -417,4 +417,6 @@ def _of_higher_order(name: str) -> str:
         return "computes a part of it without gradients (torch.no_grad)"
     if "autocast" in name:
         return "computes a part of it with other types (torch.autocast)"
+    if "batch_dim" in name:
+        return "is of torch.func.vmap; compute all samples at once"
     return "is not among the operators that fredsim computes itself"

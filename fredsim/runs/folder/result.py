@@ -229,6 +229,8 @@ class Result:
             return path
         if self.has_ended and name in self.summary.get("files", {}):
             raise OutputError(f"{path}: is gone; run the experiment again")
+        if not os.path.lexists(self.folder / "config.yaml"):
+            raise OutputError(f"{self.folder}: is no folder of a run, with its config.yaml; name one")
         raise OutputError(f"{self.folder}: has no {name}; give the experiment `{key}`")
 
     def _table(self, path: Path, columns: Mapping[str, CellCheck], by: str, others: CellCheck | None) -> pd.DataFrame:

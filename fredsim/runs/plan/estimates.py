@@ -214,7 +214,7 @@ def _measure(
     while True:
         reset_peak_memory()
         how = {"most_iterations": iterations, "most_updates": length.updates}
-        how |= {"default_threads": threads, "test": False}
+        how |= {"default_threads": threads, "evaluate_end": False}
         result = _beginning(prepared, root, how, observer, apart=apart)
         possible = {name: int(result.metrics[name].iloc[-1]) for name in ("potential_pushes", "potential_fetches")}
         summary = {**result.summary, **possible, "rows": len(result.metrics), **observer.memory_taken}
@@ -309,6 +309,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     rows = _rows(prepared, run_clock, forecast, summary, total)
     spent = summary["seconds"] + summary.get("seconds_probe", 0.0)
     exact = length.updates is None and (forecast is None or forecast.exact)
+    at_end = _at_end(prepared, summary)
     # Of a part of the run it is known how many updates it makes; unless each event is one, as it seems.
     counted = prepared.interval.unit != "updates" or total == done or summary["updates"] == done
     return Estimate(
@@ -320,7 +321,7 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
         memory=memory,
         pushed=pushed,
         fetched=fetched,
-        seconds=total * spent / done + (rows + _at_end(prepared)) * summary["seconds_evaluation"] / summary["rows"],
+        seconds=total * spent / done + rows * summary["seconds_evaluation"] / summary["rows"] + at_end,
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,
@@ -329,12 +330,16 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     )
 
 
-def _at_end(prepared: Prepared) -> float:
-    """Return how many times as long as that of a row of metrics.csv the evaluation at the end takes."""
+def _at_end(prepared: Prepared, summary: dict[str, Any]) -> float:
+    """Return how many seconds the evaluation at the end takes."""
     asked, dataset = prepared.experiment.evaluation, prepared.dataset
+    samples = len(dataset.test) + asked.per_client * len(dataset.train)
+    if "seconds_sample" in summary:
+        return samples * float(summary["seconds_sample"])
     of_row = len(dataset.validation) + asked.test * len(dataset.test)
     of_row += asked.gradient_norm * GRADIENT * len(dataset.train)
-    return (len(dataset.test) + asked.per_client * len(dataset.train)) / max(1, of_row)
+    each: float = summary["seconds_evaluation"] / summary["rows"] / max(1, of_row)
+    return samples * each
 
 
 def _bytes(prepared: Prepared, summary: dict[str, Any], total: int) -> tuple[int, int]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from fredsim.compute.engines import Engine
+from fredsim.compute.engines import Engine, Part
 from fredsim.config.choices import Backend
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import code_digests, own_modules
+from fredsim.data.datasets import Dataset
 from fredsim.errors import FredsimError, SimulationError, option
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoint.checkpoints import (
@@ -50,7 +53,7 @@ from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import SIMULATED_RUN, Hooks, Run
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Outcome, evaluate
-from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
+from fredsim.simulation.record.recorder import ClientCounts, Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length
 from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.machine import current_commit
@@ -58,6 +61,9 @@ from fredsim.system.memory import memory_errors, peak_memory, release_free_memor
 from fredsim.system.notices import on_notices
 
 __all__ = ["Execution", "execute", "load_early", "remove_earlier"]
+
+#: How many samples the rows of a beginning must evaluate, or how long, for the time of one to be known by them.
+ENOUGH_SAMPLES, ENOUGH_SECONDS = 512, 2e-3
 
 
 def execute(
@@ -132,15 +138,15 @@ def execute_here(
     wanted: Wanted = ANYTHING,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
-    test: bool = True,
+    evaluate_end: bool = True,
     hooks: Hooks = SIMULATED_RUN,
 ) -> None:
     """Run one experiment in this process and write its folder, from the newest checkpoint there if it has not ended.
 
     `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would, or
     after `most_updates`, given with them; `stop_at`: stop at this iteration, at which the recorded run wrote a
-    checkpoint; `test`: evaluate the test rows; `hooks`: what a live run does differently; `default_threads`: if the
-    experiment gives none; `wanted`: what it is made from; `policy`: when to write checkpoints. See `execute`.
+    checkpoint; `evaluate_end`: evaluate test rows and clients; `hooks`: what a live run does differently; `wanted`:
+    what it is made from; `default_threads`: if the experiment gives none; `policy`: when to write checkpoints.
     """
     observer, commit = observer or Observer(), current_commit()  # now: it, and the current folder, may change
     release_free_memory()  # what an earlier run in this process has left
@@ -164,7 +170,8 @@ def execute_here(
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",
-            **_results(run, outcome, recorder.last, test=test),
+            **_results(run, outcome, recorder.last, evaluate_end=evaluate_end),
+            **({} if evaluate_end else _without_end(run, outcome.params, prepared.dataset)),
             "experiment": experiment.digest,
             "config": config_digest(prepared.experiment.plain()),  # as _claim has written it
             "code": found,
@@ -172,9 +179,8 @@ def execute_here(
             **({"model_files": read} if (read := prepared.model_files) else {}),
             **hooks.facts(),
         }
-        written, ending = _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
-    if not test:  # what is said is the memory of a whole run
-        run.engine.note_evaluation("test")
+        counts = recorder.by_client if evaluate_end else None
+        written, ending = _write_end(folder, prepared, run.engine, outcome, recorder, counts, summary, policy.keep)
     observer.memory(peak_memory(), run.engine.buffer_bytes, run.further_bytes)
     observer.end(name, written, ending)
 
@@ -257,12 +263,13 @@ def remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
 
 
 def _write_end(
-    folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder, summary: dict[str, Any],
-    *, keep: bool,
+    folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder,
+    counts: ClientCounts | None, summary: dict[str, Any], keep: bool,
 ) -> tuple[Mapping[str, Any], str]:  # fmt: skip
     """Write what a run leaves at its end; with summary.json, the last file, it has ended. Raises OutputError.
 
-    Returns the summary as it is read, and how the run ended: another process may do it anew once this one is done.
+    `counts` are those of clients.csv. Returns the summary as it is read, and how the run ended: another process may do
+    it anew once this one is done.
     """
     split = prepared.model.layout.split
     # An average of finite parameters may be NaN, of which processors and devices give different bits.
@@ -275,9 +282,9 @@ def _write_end(
         for name, content in prepared.model.saved().items():
             write_atomic(folder / name, content)
         write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
-        if recorder.by_client is not None:
+        if counts is not None:
             rows = len(prepared.dataset.train)
-            text = clients_text(engine, outcome.params, rows, prepared.shards, recorder.by_client)
+            text = clients_text(engine, outcome.params, rows, prepared.shards, counts)
             write_atomic(folder / "clients.csv", text)
         summary["files"] = file_digests(folder)
         write_atomic(folder / "summary.json", summary_text(summary))
@@ -287,8 +294,8 @@ def _write_end(
     return ended.summary, ended.ending
 
 
-def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dict[str, Any]:
-    """Return the results in summary.json; without `test`, no test error."""
+def _results(run: Run, outcome: Outcome, last: Row | None, *, evaluate_end: bool) -> dict[str, Any]:
+    """Return the results in summary.json; without `evaluate_end`, no test error."""
     assert last is not None  # each run has a row at its beginning
     engine = run.engine
     own: dict[str, Any] = {} if engine.problem is None else {"measured_by": engine.problem.measure}
@@ -301,7 +308,7 @@ def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dic
         **({"time": last.time} if run.simulation.timed else {}),
         "validation_loss": _finite(last.validation_loss),
         "validation_error": _finite(last.validation_error),
-        "test_error": _finite(evaluate(engine, outcome.params, "test")[1]) if test else None,
+        "test_error": _finite(evaluate(engine, outcome.params, "test")[1]) if evaluate_end else None,
         **{name: _finite(last.more[name]) for name in run.measured},
         **own,
         **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
@@ -316,6 +323,27 @@ def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dic
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
     }
+
+
+def _without_end(run: Run, params: NDArray[np.float32], dataset: Dataset) -> dict[str, float]:
+    """Count in the engine's memory what the evaluation at the end takes; return how long one sample takes there.
+
+    Where each row of metrics.csv evaluates ENOUGH_SAMPLES, these tell it, and nothing is returned.
+    """
+    run.engine.note_evaluation("test")
+    if run.recorder.by_client is not None:
+        run.engine.note_evaluation("train")
+    if len(dataset.validation) >= ENOUGH_SAMPLES or not run.engine.operations.finite(params):
+        return {}
+    found = {}
+    for part in sorted(get_args(Part), key=lambda part: len(getattr(dataset, part))):
+        begin, samples = time.perf_counter(), len(getattr(dataset, part))
+        if samples:
+            run.engine.outcomes(params, part)
+            found = {"seconds_sample": (time.perf_counter() - begin) / samples}
+        if time.perf_counter() - begin >= ENOUGH_SECONDS:  # beside which the call itself takes little
+            break
+    return found
 
 
 def _finite(value: float | None) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -21,7 +22,7 @@ from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.config.models import recorded
 from fredsim.config.registry import code_digests
 from fredsim.config.resolution import LENGTHS
-from fredsim.errors import FredsimError, OutputError
+from fredsim.errors import ConfigError, FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.state.state_arrays import same
 from fredsim.plugins.user_code import code_changes
@@ -39,6 +40,7 @@ from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import made_of_files, prepare
 from fredsim.runs.verify.differences import check, difference
 from fredsim.system.files import read_bytes, scratch_folder
+from fredsim.system.version import fredsim_version
 
 __all__ = [
     "DifferenceError",
@@ -232,7 +234,7 @@ class Piece(OneRun):
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
-            with scratch_folder() as scratch:
+            with scratch_folder() as scratch, _of_other_version(Result(self.folder, as_found=True)):
                 found = self._difference(scratch, observer, stop, threads)
         except FredsimError as error:
             return error
@@ -322,10 +324,26 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         if _stopped_at(result) is not None:  # the trace has no more events
             data = {key: value for key, value in data.items() if key not in LENGTHS}
             changed_keys["iterations"] = result.summary["iterations"]
-    with recorded(recorded_module(result, config.data)):
+    with recorded(recorded_module(result, config.data)), _of_other_version(result):
         experiment = open_experiment(data | changed_keys, config.place)
     check_it()
     return experiment
+
+
+@contextmanager
+def _of_other_version(result: Result) -> Iterator[None]:
+    """Let a ConfigError about an experiment that another version of fredsim recorded name that version.
+
+    What the message says to give would make another run of it.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        version = result.summary["versions"].get("fredsim") if result.has_ended else None
+        if version in {None, fredsim_version()} or "; fredsim " in str(error):
+            raise
+        what = f"fredsim {version} recorded it, and may repeat it (docs/verify.md)"
+        raise ConfigError(f"{error}; {what}") from None
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:

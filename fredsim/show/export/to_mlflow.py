@@ -23,7 +23,7 @@ from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 
-from fredsim.errors import ConfigError, OutputError, one_line, visible
+from fredsim.errors import ConfigError, OutputError, one_line, option, visible
 from fredsim.show.export.recorded import ExportedRun, as_text
 from fredsim.system.files import irregular_kind, remove_parts, replacing
 
@@ -61,7 +61,8 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
         for run in runs:
             yield run.name, _written(client, experiments[run.experiment], run)
     except Exception as error:
-        raise OutputError(f"{output}: MLflow cannot write it ({type(error).__name__}: {one_line(error)})") from None
+        what = f"MLflow cannot write it ({type(error).__name__}: {one_line(error).partition(' [SQL')[0]})"
+        raise OutputError(f"{output}: {what}; name another file by {option('output')}") from None
 
 
 def _address(file: Path) -> str:
