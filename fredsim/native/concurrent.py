@@ -57,6 +57,8 @@ def at_the_same_time(
         return None, "a device computes it"
     if model.layout.size >= MANY:
         return None, f"it has {MANY:,} parameters or more"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()):
+        return None, "it has hooks, and copies would have the same ones"
     rows, start = np.arange(mu), model.initial_params
     moved = start * np.float32(1 + 1 / 64)
     found, why = None, ""
@@ -165,6 +167,7 @@ class ConcurrentPasses:
     def __init__(self, each: Sequence[Passes], threads: int) -> None:
         """`threads`: by how many threads of PyTorch's each pass is computed, on which its bits depend."""
         self.threads, self.most, self.at_once = threads, len(each), len(each)
+        self._long = False
         self._lock = threading.Lock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Condition(self._lock)
         self._tasks: Tasks | None = None
@@ -216,14 +219,15 @@ class ConcurrentPasses:
             if (found := self._time_of_one(compute, max(count, 4 * tried))) > (1 - SAVED) * fastest:
                 break
             fastest, chosen = found, tried
-        self.at_once = self.most if fastest >= LONG else chosen
+        self._long = fastest >= LONG
+        self.at_once = self.most if self._long else chosen
 
     def same(self, compute: Compute) -> bool:
         """Return whether some arrays are the same bytes if they are computed one after the other."""
         chosen, found = self.at_once, []
         for self.at_once in (1, chosen):
             arrays: dict[int, bytes] = {}
-            self.run([0] * min(4, self.most), compute, partial(_note, arrays))
+            self.run([0] * self.most * (1 if self._long else 8), compute, partial(_note, arrays))
             found.append(arrays)
         return found[0] == found[1]
 

@@ -7,6 +7,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -74,6 +75,10 @@ class TorchModel(Network):
 
     #: Why fredsim does not compute it itself, if it has tried.
     why_native = ""
+    #: Whether somebody has drawn from the shared generators between two evaluations, as an engine has found.
+    drawn_by_somebody = False
+    #: Of a twin, the fingerprints that its module's attributes had at first.
+    first: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -129,11 +134,7 @@ class TorchModel(Network):
         #: Where the values of each parameter are, until an engine sets its data; and which engine's did so last.
         self.own_memory = self._made_in = {key: value.data for key, value in module.named_parameters()}
         self.set_by: object = None
-        #: Whether somebody has drawn from the shared generators between two evaluations, as an engine has found.
-        self.drawn_by_somebody = False
-        #: Models with copies of the module, and of one of these the fingerprints that its attributes had at first.
-        self.twins: list[TorchModel] = []
-        self.first: Mapping[str, str] = {}
+        self.twins: list[TorchModel] = []  # with copies of the module
         #: Equal for modules of the same factory, arguments, seed and files, which compute the same.
         self.identity = (
             id(factory), repr(sorted(arguments.items())), seed, self.frozen, tuple(sorted(self._files.items()))
