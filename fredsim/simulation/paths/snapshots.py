@@ -113,11 +113,13 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
         if parts.engine.takes_current:
             self._let_gradients_take_current()
-        wanted, size = parts.limits.window, parts.params.nbytes
-        joined = self._own_steps and parts.engine.numerics == "native" and wanted is not None
-        if joined or parts.engine.takes_current or not certain:  # joined: steps of several would be one minibatch
-            wanted = 1
-        self._window = parts.engine.fix_window(wanted, parts.clients, size)
+        self._window = self._fix_window(1 if parts.engine.takes_current or not certain else parts.limits.window)
+
+    def _fix_window(self, wanted: int | None) -> int:
+        parts = self._parts
+        if wanted is not None and self._own_steps and parts.engine.numerics == "native":
+            wanted = 1  # steps of several would be one minibatch
+        return int(parts.engine.fix_window(wanted, parts.clients, parts.params.nbytes))
 
     def _let_gradients_take_current(self) -> None:
         """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
