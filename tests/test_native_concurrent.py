@@ -58,6 +58,7 @@ MORE: dict[str, dict[str, Any]] = {
     "pushes of differences": {"clients": {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}},
     "augmented": {"data": {"name": "digits", "augment": {"flip": True}}},
     "compressed": {"compress": {"name": "sign"}},
+    "whole gradients": {"server": {"name": "dcasgd", "lr": 0.1}},
     "a probe": {"probe": {"every": 10}},
     "all at once": {"server": {"name": "sync", "lr": 0.1}},
     "a straggler": {"dispatcher": {"name": "weighted", "weights": [20, 1, 1, 1, 1, 1, 1, 1]}},
@@ -210,6 +211,9 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "elsewhere": ({"model": {"name": f"{HERE}Elsewhere", **NATIVE}}, "a copy of it computes another gradient"),
     "hooks": (
         {"model": {"name": f"{HERE}hooked", **NATIVE}}, "it has hooks, and copies would have the same ones"
+    ),
+    "one after the other": (
+        {"server": {"name": "dcasgd", "lr": 0.1}, "dispatcher": {"name": "clock", "link": {"up": 1e6}}}, "no more are taken at once"
     ),
     "no copies": (
         {"model": {"name": f"{HERE}Uncopied", **NATIVE}},

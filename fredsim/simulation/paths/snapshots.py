@@ -103,7 +103,8 @@ class Snapshots(Simulation):
         #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
         self._until_release: Callable[[], int] | None = self.server.pushes_until_release if contract.holds else None
         drawn = protocol.fraction < 1
-        if self._sends_early or ((self._clock is not None or drawn) and not contract.holds):
+        one_by_one = self._sends_early or ((self._clock is not None or drawn) and not contract.holds)
+        if one_by_one:
             self._until_release = lambda: 1
         #: Draws the clients that are at work, if that is only a share of them.
         self._participation = Participation(parts.clients, parts.streams) if drawn else None
@@ -113,12 +114,14 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
         if parts.engine.takes_current:
             self._let_gradients_take_current()
-        self._window = self._fix_window(1 if parts.engine.takes_current or not certain else parts.limits.window)
+        certain = certain and not parts.engine.takes_current
+        self._window = self._fix_window(1 if not certain else parts.limits.window, alone=one_by_one and choice.whole)
 
-    def _fix_window(self, wanted: int | None) -> int:
+    def _fix_window(self, wanted: int | None, *, alone: bool) -> int:
+        """Return how many events are computed together; `alone`: one gradient at a time is, on no other path either."""
         parts = self._parts
-        if wanted is not None and self._own_steps and parts.engine.numerics == "native":
-            wanted = 1  # steps of several would be one minibatch
+        if parts.engine.numerics == "native" and (alone if wanted is None else self._own_steps):
+            wanted = 1  # by all threads; steps of several would be one minibatch
         return int(parts.engine.fix_window(wanted, parts.clients, parts.params.nbytes))
 
     def _let_gradients_take_current(self) -> None:
