@@ -28,7 +28,7 @@ from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
-from tests.test_native_fused import CASES, experiment
+from tests.test_native_fused import CASES, GATED, experiment
 from tests.test_random_experiments import asked_often, contents
 
 Simulate = Callable[..., Result]
@@ -213,7 +213,8 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"model": {"name": f"{HERE}hooked", **NATIVE}}, "it has hooks, and copies would have the same ones"
     ),
     "one after the other": (
-        {"server": {"name": "dcasgd", "lr": 0.1}, "dispatcher": {"name": "clock", "link": {"up": 1e6}}}, "no more are taken at once"
+        GATED | {"dispatcher": GATED["dispatcher"] | {"name": "clock", "link": {"down": 1e6}}},
+        "no more are taken at once",
     ),
     "no copies": (
         {"model": {"name": f"{HERE}Uncopied", **NATIVE}},
