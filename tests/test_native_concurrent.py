@@ -213,7 +213,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"model": {"name": f"{HERE}hooked", **NATIVE}}, "it has hooks, and copies would have the same ones"
     ),
     "one after the other": (
-        GATED | {"dispatcher": GATED["dispatcher"] | {"name": "clock", "link": {"down": 1e6}}},
+        {**GATED, "dispatcher": {**GATED["dispatcher"], "name": "clock", "link": {"down": 1e6}}},
         "no more are taken at once",
     ),
     "no copies": (
