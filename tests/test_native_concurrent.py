@@ -42,6 +42,7 @@ AT_ONCE = "each client on 1 thread, {} at the same time"
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute as many at the same time as may be, whether it saves time or not."""
     monkeypatch.setattr(ConcurrentPasses, "choose", lambda self, compute: None)
+    monkeypatch.setattr(concurrent, "LEAST_BYTES", 0)
 
 
 def own(name: str, **hyper: Any) -> dict[str, Any]:
@@ -107,6 +108,7 @@ def test_where_it_takes_longer_one_is_computed_at_a_time(simulate: Simulate, mon
     alone = simulate(base)
     monkeypatch.setattr(ConcurrentPasses, "_time_of_one", lambda *_: 1e-9 * next(seconds))
     monkeypatch.setattr(ConcurrentPasses, "run", None)  # never called then
+    monkeypatch.setattr(concurrent, "LEAST_BYTES", 0)
     monkeypatch.setattr(ConcurrentPasses, "same", lambda *_: True)
     for path in ("auto", "fused", "snapshots"):
         found = simulate(base | {"threads": 2, "path": path})
@@ -213,7 +215,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"model": {"name": f"{HERE}hooked", **NATIVE}}, "it has hooks, and copies would have the same ones"
     ),
     "one after the other": (
-        {**GATED, "dispatcher": {**GATED["dispatcher"], "name": "clock", "link": {"down": 1e6}}},
+        GATED | {"dispatcher": {"name": "clock", "link": {"down": 1e6}, "fetch": {"bandwidth_aware": {"c": 0.5}}}},
         "no more are taken at once",
     ),
     "no copies": (
@@ -224,7 +226,8 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ALONE)
-def test_who_is_computed_alone(case: str, simulate: Simulate) -> None:
+def test_who_is_computed_alone(case: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrent, "LEAST_BYTES", 0)
     changes, why = ALONE[case]
     changes = {"iterations": 12, "threads": 2, "clients": {"count": 8, "batch_size": 4}} | changes
     summary = simulate(experiment("asgd") | changes).summary
@@ -239,6 +242,7 @@ def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPat
     """
     kept = 4 * (24 * 64 + 24 * 16 + 16 * 10 + 24 * 10) + 8 * 24 + 4
     for most, expected in ((4, 4), (4 - 1 / kept, 3), (2, 2), (2 - 1 / kept, 0)):
+        monkeypatch.setattr(concurrent, "LEAST_BYTES", kept)
         monkeypatch.setattr(concurrent, "MOST_BYTES", round(most * kept))
         vmap = simulate(experiment("asgd") | {"threads": 5, "iterations": 4}).summary["vmap"]
         if expected:
@@ -246,6 +250,9 @@ def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPat
             assert vmap == f"each client on {threads}, {expected} at the same time"
         else:
             assert vmap == "one client after the other: what two forward passes keep is more than 19 kB"
+    monkeypatch.setattr(concurrent, "LEAST_BYTES", kept + 1)
+    vmap = simulate(experiment("asgd") | {"threads": 2, "iterations": 4}).summary["vmap"]
+    assert vmap == "one client after the other: what a forward pass keeps is less than 9.48 kB"
 
 
 @pytest.mark.usefixtures("always")

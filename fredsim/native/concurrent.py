@@ -40,8 +40,9 @@ AHEAD = 3
 LONG = 3e-3
 #: About how many seconds a number of threads is tried, and how much of the time another one must save to be taken.
 TRIED, SAVED = 0.02, 0.05
-#: The most bytes that all forward passes at the same time may keep for their backward passes.
-MOST_BYTES = 2**30
+#: The fewest bytes that a forward pass must keep for its backward pass: that of fewer is mostly Python, of which one
+#: thread runs at a time. And the most that all forward passes at the same time may keep.
+LEAST_BYTES, MOST_BYTES = 2**18, 2**30
 
 
 def at_the_same_time(
@@ -67,6 +68,8 @@ def at_the_same_time(
             kept = passes.kept_bytes(start, rows)
         if drawn.found:  # from generators that all threads share, which it seeds, and leaves as they were
             return None, "it draws random numbers"
+        if kept < LEAST_BYTES:
+            return None, f"what a forward pass keeps is less than {format_bytes(LEAST_BYTES)}"
         most = min(most, MOST_BYTES // max(1, kept))
         if most < 2:
             return None, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}"
