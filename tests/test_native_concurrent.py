@@ -54,6 +54,7 @@ MORE: dict[str, dict[str, Any]] = {
     "gradients that are parameters": own("Crossed"),
     "computed again on the way back": own("checkpointed"),
     "bfloat16": own("dense", precision="bfloat16"),
+    "attends": {"model": {"name": "torch:tests.test_native_concurrent:Attends", **NATIVE}},
     "writes into its weight": own("Halves", inplace=True),
     "own statistics": own("pretrained", p=0.0, buffers="local"),
     "pushes of differences": {"clients": {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}},
@@ -134,6 +135,17 @@ def test_how_many_pay(times: list[float], most: int, chosen: int, monkeypatch: p
     passes.close()
     assert passes.at_once == chosen
     assert not list(left)
+
+
+class Attends(torch.nn.Linear):  # type: ignore[misc]
+    """Attends without dropout, by an operator of PyTorch's that might draw."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        rows = x.reshape(len(x), 1, 8, 8)
+        return super().forward(torch.nn.functional.scaled_dot_product_attention(rows, rows, rows).flatten(1))
 
 
 class Uncopied(torch.nn.Linear):  # type: ignore[misc]

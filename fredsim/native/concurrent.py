@@ -66,7 +66,7 @@ def at_the_same_time(
     try:
         with RandomOperators() as drawn:
             kept = passes.kept_bytes(start, rows)
-        if drawn.found:  # from generators that all threads share, which it seeds, and leaves as they were
+        if drawn.found:  # and it leaves the generator as it was
             return None, "it draws random numbers"
         if kept < LEAST_BYTES:
             return None, f"what a forward pass keeps is less than {format_bytes(LEAST_BYTES)}"
@@ -103,7 +103,7 @@ def at_the_same_time(
 
 
 class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
-    """Notes in a `with` block whether PyTorch draws random numbers in this thread."""
+    """Notes in a `with` block whether PyTorch draws random numbers, in this thread, from what all threads share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,8 +111,10 @@ class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call an operator of PyTorch's."""
-        self.found |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
+        before = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
+        result = func(*args, **(kwargs or {}))
+        self.found |= before is not None and not torch.equal(before, torch.get_rng_state())
+        return result
 
 
 def _close(found: ConcurrentPasses | None) -> None:
