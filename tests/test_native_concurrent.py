@@ -217,7 +217,6 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "statistics": (own("pretrained", p=0.0, buffers="last"), "each client has running statistics of its own"),
     "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
     "one thread": ({"threads": 1}, "no more are taken at once"),
-    "large": (own("dense", hidden=20_001), "it has 1,500,000 parameters or more"),
     "counts": (own("Remembers"), "the attribute calls of model.name: torch:own_modules:Remembers has changed"),
     "counts elsewhere": (
         {"model": {"name": f"{HERE}CountsElsewhere", **NATIVE}}, "tests.test_native_concurrent.CALLS has changed"
@@ -241,11 +240,21 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
 def test_who_is_computed_alone(case: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent, "LEAST_BYTES", 0)
     changes, why = ALONE[case]
-    changes = {"iterations": 12, "threads": 2, "clients": {"count": 8, "batch_size": 4}} | changes
+    changes = {"iterations": 3, "threads": 2, "clients": {"count": 8, "batch_size": 4}} | changes
     summary = simulate(experiment("asgd") | changes).summary
     assert summary["vmap"] == f"one client after the other: {why}"
     one = simulate(experiment("asgd") | changes | {"window": 1}).summary
     assert one["digest"] == summary["digest"]
+
+
+def test_large_modules(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two passes read and write would not be in a processor's cache."""
+    size = 64 * 16 + 16 + 16 * 10 + 10
+    for most, alone in ((size, True), (size + 1, False)):
+        monkeypatch.setattr(concurrent, "MANY", most)
+        monkeypatch.setattr(concurrent, "LEAST_BYTES", 0)
+        vmap = simulate(experiment("asgd") | {"threads": 2, "iterations": 1}).summary["vmap"]
+        assert vmap.startswith("one client after the other: it has 1,210" if alone else "each client on 1 thread")
 
 
 def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
