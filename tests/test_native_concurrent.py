@@ -86,6 +86,61 @@ def test_the_bits_are_those_of_one_thread(case: str, simulate: Simulate) -> None
             assert (found.folder / name).read_bytes() == (alone.folder / name).read_bytes(), (path, name)
 
 
+MODULES: list[dict[str, Any]] = [
+    own("dense"), own("images"), own("images", channels=16), own("filters"), own("Scaled"), own("Halves", inplace=True),
+    own("Turned"), own("Crossed"), own("tanhs"), own("checkpointed"), own("Slopes"), own("Rows"), own("Trains"),
+    own("first", kind="shift", inplace=True), own("pretrained", p=0.0, buffers="local"),
+    own("dense", precision="bfloat16"),
+]  # fmt: skip
+SERVERS = (
+    "asgd", "adam", "fasgd", "dcasgd", "sasgd", "momentum", "sync", "downpour", "rescaled", "easgd", "dana",
+    "gap_aware", "delay_adaptive",
+)  # fmt: skip
+STRAGGLERS = {"seconds": {"name": "two_class", "share": 0.25, "factor": 10}}
+ORDERS: list[dict[str, Any]] = [
+    {}, {"name": "round_robin"}, {"name": "clock"}, {"wait": False}, {"name": "clock", "compute": STRAGGLERS},
+]  # fmt: skip
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Return a random experiment; some do not fit together."""
+    rng = np.random.default_rng(seed)
+
+    def one(*values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    few = {"local_steps": one(2, 3)} if rng.random() < 0.15 else {}
+    clients = {"count": one(2, 3, 5, 8, 16), "batch_size": one(1, 4, 24), "sampling": one("sequential", "iid"), **few}
+    return {
+        **one(*MODULES), "seed": seed, "iterations": one(20, 45), "clients": clients, "dispatcher": one(*ORDERS),
+        "server": {"name": one(*SERVERS), "lr": 0.05}, "evaluation": {"every": one(7, 15)},
+        **({"compress": {"name": one("sign", "ternary", "topk")}} if rng.random() < 0.15 else {}),
+        **({"memory": 1} if rng.random() < 0.15 else {}),
+        **({"path": "snapshots"} if rng.random() < 0.2 else {}),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("tens", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 30))])
+def test_random_experiments(tens: int, simulate: Simulate) -> None:
+    at_once = 0
+    for seed in range(10 * tens, 10 * tens + 10):
+        data, ends, vmap = drawn(seed), [], ""
+        for threads in (1, 2 + seed % 4):
+            try:
+                found = simulate(data | {"threads": threads})
+            except ConfigError as error:  # on both
+                ends.append(str(error))
+                continue
+            vmap = found.summary["vmap"]
+            files = [(found.folder / name).read_bytes() for name in ("staleness.csv", "params.safetensors")]
+            ends.append(f"{found.summary['status']} {found.summary['iterations']} {files}")
+        each_on_one = vmap.startswith("each client on 1 thread")
+        assert ends[0] == ends[1] or not (each_on_one or vmap == ""), (data, vmap)
+        at_once += each_on_one
+    assert at_once > 2
+
+
 @pytest.mark.usefixtures("always")
 def test_stages_with_two_versions(simulate: Simulate) -> None:
     """Of each minibatch, the forward and the backward pass have other parameters."""
