@@ -28,8 +28,8 @@ from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
-from tests.test_native_fused import CASES, GATED, experiment
-from tests.test_random_experiments import asked_often, contents
+from tests.test_native_fused import CASES, GATED, compare_stopped, experiment
+from tests.test_random_experiments import asked_often
 
 Simulate = Callable[..., Result]
 pytestmark = pytest.mark.usefixtures("modules")
@@ -334,14 +334,7 @@ def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "no waiting"])
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
-    adam = {"server": {"name": "adam", "lr": 0.01}, "threads": 2}
-    found = resolve(experiment(case) | {"data": {"name": "digits"}} | adam)
-    execute(found, tmp_path / "whole")
-    for least in (3, 5, 10**9):
-        execute(found, tmp_path / "run", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
-        if least < 10**9:
-            assert 0 < Result(tmp_path / "run").summary["iterations"] < 40
-    assert contents(Result(tmp_path / "run")) == contents(Result(tmp_path / "whole"))
+    compare_stopped(experiment(case) | {"threads": 2}, tmp_path)
 
 
 class Fails(torch.nn.Linear):  # type: ignore[misc]

@@ -133,7 +133,12 @@ def test_what_a_factory_has_left_in_gradients_is_not_added_to(simulate: Simulate
 
 @pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "draws", "no waiting"])
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
-    found = resolve(experiment(case) | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})
+    compare_stopped(experiment(case), tmp_path)
+
+
+def compare_stopped(data: dict[str, Any], tmp_path: Path) -> None:
+    """Compare a run of 40 events that is stopped twice with one that is not."""
+    found = resolve(data | {"data": {"name": "digits"}, "server": {"name": "adam", "lr": 0.01}})
     execute(found, tmp_path / "whole")
     for least in (3, 5, 10**9):
         execute(found, tmp_path / "run", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))

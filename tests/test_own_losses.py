@@ -237,9 +237,8 @@ def test_what_is_refused(name: str, says: str, simulate: Simulate) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "notes"), [("still", 1), ("level", 0)])
-def test_a_gradient_of_nothing(name: str, notes: int, command: Command) -> None:
-    """A loss that changes has one."""
+def told_of(name: str, command: Command) -> str:
+    """Return the messages of a run with a loss."""
     Path("other.yaml").write_text(
         f"iterations: 4\ndata: {{name: 'npz:numbers.npz'}}\nloss: 'scores:{name}'\n"
         "clients: {count: 2, batch_size: 2}\n"
@@ -247,6 +246,13 @@ def test_a_gradient_of_nothing(name: str, notes: int, command: Command) -> None:
     )  # fmt: skip
     code, _, messages = command("run", "other.yaml")
     assert code == 0
+    return str(messages)
+
+
+@pytest.mark.parametrize(("name", "notes"), [("still", 1), ("level", 0)])
+def test_a_gradient_of_nothing(name: str, notes: int, command: Command) -> None:
+    """A loss that changes has one."""
+    messages = told_of(name, command)
     assert len(re.findall(rf"scores:{name}: losses change by [\d.]+ where its gradient is 0\n", messages)) == notes
 
 
@@ -259,13 +265,7 @@ def test_no_device_computes_it() -> None:
     ("name", "hint"), [("halved", ""), ("shared", "; it is that of each sample's own loss, not of their mean")]
 )
 def test_a_gradient_that_is_another(name: str, hint: str, command: Command) -> None:
-    Path("other.yaml").write_text(
-        f"iterations: 4\ndata: {{name: 'npz:numbers.npz'}}\nloss: 'scores:{name}'\n"
-        "clients: {count: 2, batch_size: 2}\n"
-        "server: {name: asgd, lr: 0.01}\nevaluation: {every: 4}\n", encoding="utf-8",
-    )  # fmt: skip
-    code, _, messages = command("run", "other.yaml")
-    assert code == 0
+    messages = told_of(name, command)
     (found,) = re.findall(
         rf"scores:{name}: losses change by [\d.]+ along its gradient, which says [\d.]+(.*)", messages
     )

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fredsim.errors import SimulationError
-from fredsim.native.model import TorchModel
 from fredsim.native.params import MANY
 from fredsim.native.passes import Passes
 from fredsim.plugins.failures import failed_on, is_interrupt
@@ -45,13 +44,12 @@ TRIED, SAVED = 0.02, 0.05
 LEAST_BYTES, MOST_BYTES = 2**18, 2**30
 
 
-def at_the_same_time(
-    passes: Passes, model: TorchModel, mu: int, most: int, threads: int
-) -> tuple[ConcurrentPasses | None, str]:
-    """Return what computes passes of at most so many clients at the same time; None if nothing can, and why.
+def at_the_same_time(passes: Passes, clients: int, threads: int) -> tuple[ConcurrentPasses | None, str]:
+    """Return what computes passes of several clients at the same time; None if nothing can, and why.
 
     That depends on the experiment and the number of threads alone, as the number of threads of each pass does.
     """
+    model, most = passes.model, min(clients, threads)
     if most < 2:
         return None, "no more are taken at once"
     if model.device.type != "cpu":
@@ -60,7 +58,7 @@ def at_the_same_time(
         return None, f"it has {MANY:,} parameters or more"
     if any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()):
         return None, "it has hooks, and copies would have the same ones"
-    rows, start = np.arange(mu), model.initial_params
+    rows, start = np.arange(passes.mu), model.initial_params
     moved = start * np.float32(1 + 1 / 64)
     found, why = None, ""
     try:
@@ -229,8 +227,10 @@ class ConcurrentPasses:
 
     def same(self, compute: Compute) -> bool:
         """Return whether some arrays are the same bytes if they are computed one after the other."""
-        chosen, found = self.at_once, []
-        for self.at_once in (1, chosen):
+        at_once, found = self.at_once, []
+        if at_once == 1:
+            return True
+        for self.at_once in (1, at_once):
             arrays: dict[int, bytes] = {}
             self.run([0] * self.most * (1 if self._long else 8), compute, partial(_note, arrays))
             found.append(arrays)

@@ -1,6 +1,6 @@
 """The engine of PyTorch modules: gradients by autograd, or of several clients at once by torch.func's vmap.
 
-The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
+The number of minibatches that vmap computes at once changes the bits. So it is fixed for a whole run, and a call with
 fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
 """
 
@@ -192,7 +192,7 @@ class TorchEngine(OnOperations):
             return None, "it draws random numbers"
         if self.statistics is not None:
             return None, OWN_STATISTICS
-        return at_the_same_time(self._passes, self._model, self._mu, min(clients, self.threads), self.threads)
+        return at_the_same_time(self._passes, clients, self.threads)
 
     def _end_concurrent(self) -> None:
         if self.concurrent is not None:

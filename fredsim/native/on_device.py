@@ -22,7 +22,7 @@ from fredsim.compute.engines import BackendOperations, Engine, QueueExecutor
 from fredsim.compute.storage import Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
-from fredsim.native.engine import FIRST, TorchEngine
+from fredsim.native.engine import FIRST, OWN_STATISTICS, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
 from fredsim.networks.network import Network
@@ -135,7 +135,7 @@ class DeviceTorchEngine(TorchEngine):
         self.device_name, self.seconds = name, float("nan")
         self.two_vectors = False
         self.queues = self.statistics is None
-        self.why_whole = "each client has running statistics of its own" if self.statistics else ""
+        self.why_whole = OWN_STATISTICS if self.statistics else ""
         self._prepare()
 
     def _make_room(self) -> None:
@@ -273,7 +273,7 @@ class DeviceTorchEngine(TorchEngine):
     def _obstacle(self) -> str:
         """Return why no graph is captured, as far as that is known before; "" if it is not."""
         if self.statistics is not None:
-            return "each client has running statistics of its own"
+            return OWN_STATISTICS
         if self._attributes() != self._kept_attributes:
             return "it changes attributes of its own"
         if self.draws and self._draws_on_host():

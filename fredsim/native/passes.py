@@ -58,7 +58,7 @@ class Passes:
     """Computes gradients at parameters that become the module's own."""
 
     def __init__(self, model: TorchModel, train: Minibatches, losses_of: Each, mu: int) -> None:
-        self._model, self.module, self._train, self._losses_of, self._mu = model, model.module, train, losses_of, mu
+        self.model, self.module, self.mu, self._train, self._losses_of = model, model.module, mu, train, losses_of
         self.own = OwnParams(model)
         self.running: Tensors = {}  # running statistics, while something is computed with them
         self.draws = False  # whether the module draws random numbers in training
@@ -71,7 +71,7 @@ class Passes:
 
         Raises what copy.deepcopy raises if the module cannot be copied.
         """
-        found = Passes(self._model.twin(), self._train, self._losses_of, self._mu)
+        found = Passes(self.model.twin(), self._train, self._losses_of, self.mu)
         found.own.store(innermost=self._train.channels_last)
         self.twins.append(found)
         return found
@@ -79,7 +79,7 @@ class Passes:
     def leave_twins(self) -> None:
         """Know those with copies of the module no longer."""
         for twin in self.twins:
-            self._model.twins.remove(twin._model)
+            self.model.twins.remove(twin.model)
         self.twins = []
 
     def kept_bytes(self, params: Array, rows: NDArray[np.int64]) -> int:
@@ -108,15 +108,15 @@ class Passes:
 
     def called(self, call: Callable[[], Any]) -> Any:
         """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
-        if self._model.precision == "float32":
+        if self.model.precision == "float32":
             return call()
-        with torch.autocast(self._model.device.type, torch.bfloat16, cache_enabled=False):
+        with torch.autocast(self.model.device.type, torch.bfloat16, cache_enabled=False):
             found = call()
         return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
 
     def gradient(self, params: Array, rows: NDArray[np.int64]) -> Array:
         """Return the mean gradient (P,) of a minibatch; see `one`."""
-        found = np.empty(self._model.layout.size, np.float32)
+        found = np.empty(self.model.layout.size, np.float32)
         self.write_one(found, params, rows)
         return found
 
@@ -135,7 +135,7 @@ class Passes:
         `stored`: the elements of `params` have the order of the module's memory.
         """
         samples = torch.from_numpy(rows)
-        x, y = self._train.take(samples if self._model.device.type == "cpu" else samples.to(self._model.device))
+        x, y = self._train.take(samples if self.model.device.type == "cpu" else samples.to(self.model.device))
         if backward is None:
             self.own.become(params, stored=stored)
         else:
@@ -143,7 +143,7 @@ class Passes:
         version = self.own.version if self.own.by_views else 0
         losses, found = self.of(x, y, None if backward is None else partial(self.own.copy, backward))
         if self.own.by_views and self.own.version != version:
-            raise self._model.refused(
+            raise self.model.refused(
                 "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
             )
         return losses, found
@@ -162,7 +162,7 @@ class Passes:
 
         `between` is called between the forward and the backward pass.
         """
-        if not self._model.drawn_by_somebody:  # as below, in less time
+        if not self.model.drawn_by_somebody:  # as below, in less time
             return self._both(x, y, between)
         with self.nothing_drawn():
             return self._both(x, y, between)
@@ -173,14 +173,14 @@ class Passes:
 
         It is not looked at before somebody has drawn some.
         """
-        if self.draws or not self._model.drawn_by_somebody:
+        if self.draws or not self.model.drawn_by_somebody:
             yield
             return
         captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
         before = None if captured else generator_states()
         yield
         if before is not None and before != generator_states():
-            raise self._model.refused(
+            raise self.model.refused(
                 "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; "
                 "let it draw for each minibatch in training, and then use or leave what it has drawn"
             )
@@ -192,7 +192,7 @@ class Passes:
         if between is None:
             return losses, self._mean_gradients(losses)
         between()
-        with nothing_again(self._model.refused):
+        with nothing_again(self.model.refused):
             return losses, self._mean_gradients(losses)
 
     def _mean_gradients(self, losses: torch.Tensor) -> Sequence[torch.Tensor]:
