@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,7 @@ from fredsim.config.resolution import resolve
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.native import concurrent
+from fredsim.native.checks import nothing_again
 from fredsim.native.concurrent import ConcurrentPasses
 from fredsim.native.queue import _updates_before
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -148,6 +150,17 @@ def test_stages_with_two_versions(simulate: Simulate) -> None:
     alone, found = (simulate(experiment("asgd") | own("tanhs") | stages | {"threads": threads}) for threads in (1, 2))
     assert found.summary["vmap"] == AT_ONCE.format(2)
     assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
+
+
+def test_a_module_that_is_called_for_another_client_is_not_called_again() -> None:
+    """That is looked for in the thread of a backward pass alone."""
+    module, x = torch.nn.Linear(2, 2), torch.zeros(1, 2)
+    with nothing_again(ConfigError):
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(module, x).result().shape == (1, 2)
+        with pytest.raises(ConfigError, match="Linear again on the way back"):
+            module(x)
+    module(x)
 
 
 @pytest.mark.usefixtures("always")

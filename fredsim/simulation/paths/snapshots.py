@@ -115,10 +115,10 @@ class Snapshots(Simulation):
         if parts.engine.takes_current:
             self._let_gradients_take_current()
         certain = certain and not parts.engine.takes_current
-        self._window = self._fix_window(1 if not certain else parts.limits.window, alone=one_by_one and choice.whole)
+        self._window = self._fix_window(1 if not certain else parts.limits.window, alone=one_by_one)
 
     def _fix_window(self, wanted: int | None, *, alone: bool) -> int:
-        """Return how many events are computed together; `alone`: one gradient at a time is, on no other path either."""
+        """Return how many events are computed together; `alone`: one gradient at a time, as no other path could."""
         parts = self._parts
         if parts.engine.numerics == "native" and (alone if wanted is None else self._own_steps):
             wanted = 1  # by all threads; steps of several would be one minibatch
