@@ -266,6 +266,19 @@ def hooked() -> Any:
     return torch.nn.Sequential(torch.nn.Flatten(), first, Reads(16, 10))
 
 
+def in_one_room() -> Any:
+    """Return a module that computes with memory of the function around its class, which copies share."""
+    room = torch.zeros(600, 10)
+
+    class Writes(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            output = super().forward(x.flatten(1))
+            room[: len(x)] = output.detach()
+            return output * (room[: len(x)] > 0)
+
+    return Writes(64, 10)
+
+
 class SameNoise(torch.nn.Linear):  # type: ignore[misc]
     """Adds noise that is the same each time; it leaves the generator as it was."""
 
@@ -296,6 +309,10 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "one after the other": (
         GATED | {"dispatcher": {"name": "clock", "link": {"down": 1e6}, "fetch": {"bandwidth_aware": {"c": 0.5}}}},
         "no more are taken at once",
+    ),
+    "one room": (
+        {"model": {"name": f"{HERE}in_one_room", **NATIVE}},
+        f"the class in_one_room.<locals>.Writes of {HERE}in_one_room has changed",
     ),
     "no copies": (
         {"model": {"name": f"{HERE}Uncopied", **NATIVE}},

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fredsim.errors import SimulationError
+from fredsim.native.model import TorchModel
 from fredsim.native.params import MANY
 from fredsim.native.passes import Passes
 from fredsim.plugins.failures import failed_on, is_interrupt
@@ -71,7 +72,7 @@ def at_the_same_time(passes: Passes, clients: int, threads: int) -> tuple[Concur
         most = min(most, MOST_BYTES // max(1, kept))
         if most < 2:
             return None, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}"
-        outside = Outside(model.functions, model.kept)
+        outside = Outside(model.functions, partial(_shared, model))
         alone = passes.gradient(moved, rows)
         twins = [passes.add_twin() for _ in range(most)]
         passes.own.copy(start)  # at which no copy must compute
@@ -80,6 +81,7 @@ def at_the_same_time(passes: Passes, clients: int, threads: int) -> tuple[Concur
         if copied.tobytes() != alone.tobytes():
             why = "a copy of it computes another gradient"
         else:
+            outside.take_state()  # now, as the last pass was at other parameters than those before
             found = ConcurrentPasses(twins, threads // most)
             found.choose(partial(_pass, (start,), rows))
             if not found.same(partial(_pass, (start, moved), rows)):
@@ -113,6 +115,12 @@ class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
         result = func(*args, **(kwargs or {}))
         self.found |= before is not None and not torch.equal(before, torch.get_rng_state())
         return result
+
+
+def _shared(model: TorchModel) -> dict[str, Any]:
+    """Return what a module keeps, and its classes, whose methods may share variables of the function around them."""
+    kinds = {type(part) for part in model.module.modules() if not type(part).__module__.startswith("torch.")}
+    return model.kept() | {f"the class {kind.__qualname__} of {model.name}": kind for kind in kinds}
 
 
 def _close(found: ConcurrentPasses | None) -> None:
