@@ -107,7 +107,7 @@ def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_ya
     [
         ("dense", "hand", "PyTorch does a client's passes when its push arrives"),
         ("dropped", "fused", "a PyTorch module forms whole gradients"),
-        ("normalized", "queued", "the backend numba has no such path"),
+        ("normalized", "fused", "a PyTorch module forms whole gradients"),
     ],
 )
 def test_a_path_is_refused(name: str, path: str, why: str, small_yaml: Path, refused: Refused) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import warnings
@@ -18,6 +19,7 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    from torch.utils.checkpoint import checkpoint
 
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import data_root, load_dataset
@@ -51,6 +53,8 @@ def own(name: str, **hyper: Any) -> dict[str, Any]:
     return {"model": {"name": f"torch:own_modules:{name}", **NATIVE, **hyper}}
 
 
+HERE = "torch:tests.test_native_concurrent:"
+STEPS = {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}
 #: Beside those of test_native_fused: experiments, and the paths that they take.
 MORE: dict[str, dict[str, Any]] = {
     "gradients that are parameters": own("Crossed"),
@@ -59,7 +63,14 @@ MORE: dict[str, dict[str, Any]] = {
     "attends": {"model": {"name": "torch:tests.test_native_concurrent:Attends", **NATIVE}},
     "writes into its weight": own("Halves", inplace=True),
     "own statistics": own("pretrained", p=0.0, buffers="local"),
-    "pushes of differences": {"clients": {"count": 8, "batch_size": 4, "local_steps": 3, "pushes": "difference"}},
+    "draws": own("dropped"),
+    "draws beside the shared generators of NumPy and Python": {"model": {"name": f"{HERE}Noise", **NATIVE}},
+    "running statistics": own("pretrained", p=0.0, buffers="averaged"),
+    "running statistics, and draws": own("pretrained", buffers="last"),
+    "running statistics, in steps": own("pretrained", buffers="averaged") | {"clients": STEPS},
+    "running statistics, and a probe": own("pretrained", buffers="averaged") | {"probe": {"every": 10}},
+    "running statistics that are assigned": {"model": {"name": f"{HERE}assigns", "buffers": "averaged", **NATIVE}},
+    "pushes of differences": {"clients": STEPS},
     "augmented": {"data": {"name": "digits", "augment": {"flip": True}}},
     "compressed": {"compress": {"name": "sign"}},
     "whole gradients": {"server": {"name": "dcasgd", "lr": 0.1}},
@@ -68,17 +79,15 @@ MORE: dict[str, dict[str, Any]] = {
     "a straggler": {"dispatcher": {"name": "weighted", "weights": [20, 1, 1, 1, 1, 1, 1, 1]}},
     "two clients": {"clients": {"count": 2, "batch_size": 24}},
 }
-SAME = {**{name: case for name, case in CASES.items() if "window" not in case and name != "draws"}, **MORE}
+SAME = {**{name: case for name, case in CASES.items() if "window" not in case}, **MORE}
 
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("case", SAME)
 def test_the_bits_are_those_of_one_thread(case: str, simulate: Simulate) -> None:
     changes = experiment("asgd") | SAME[case] | {"evaluation": {"every": 20}}
-    paths = (
-        ["auto"] if case in ("compressed", "pushes of differences", "augmented", "a probe") else ["auto", "snapshots"]
-    )
     alone = simulate(changes | {"threads": 1})  # on whatever path: test_native_fused compares these
+    paths = ["auto"] if alone.summary["path"] == "snapshots" else ["auto", "snapshots"]
     for path in paths:
         found = simulate(changes | {"threads": 3, "path": path})
         assert found.summary["vmap"] == AT_ONCE.format(2 if case == "two clients" else 3)
@@ -92,7 +101,8 @@ MODULES: list[dict[str, Any]] = [
     own("dense"), own("images"), own("images", channels=16), own("filters"), own("Scaled"), own("Halves", inplace=True),
     own("Turned"), own("Crossed"), own("tanhs"), own("checkpointed"), own("Slopes"), own("Rows"), own("Trains"),
     own("first", kind="shift", inplace=True), own("pretrained", p=0.0, buffers="local"),
-    own("dense", precision="bfloat16"),
+    own("dense", precision="bfloat16"), own("dropped"), own("pretrained", buffers="averaged"),
+    own("pretrained", p=0.0, buffers="last"), own("jittered"),
 ]  # fmt: skip
 SERVERS = (
     "asgd", "adam", "fasgd", "dcasgd", "sasgd", "momentum", "sync", "downpour", "rescaled", "easgd", "dana",
@@ -216,6 +226,72 @@ class Attends(torch.nn.Linear):  # type: ignore[misc]
         return super().forward(torch.nn.functional.scaled_dot_product_attention(rows, rows, rows).flatten(1))
 
 
+class Noise(torch.nn.Linear):  # type: ignore[misc]
+    """Adds noise from all generators."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            drawn = np.random.rand(64), [random.random() for _ in range(64)]  # noqa: NPY002
+            time.sleep(1e-4)  # for others to begin
+            x = x.flatten(1) + torch.rand(64) / 8 + torch.tensor(np.array(drawn).sum(axis=0) / 8, dtype=torch.float32)
+        return super().forward(x.flatten(1))
+
+
+class Assigns(torch.nn.BatchNorm1d):  # type: ignore[misc]
+    """Assigns its running means, by its weight, rather than writing into them."""
+
+    running_mean: Any
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            self.running_mean = 0.5 * self.running_mean + 0.5 * x.mean(0) * self.weight
+        return torch.nn.functional.batch_norm(
+            x, None if self.training else self.running_mean, None if self.training else self.running_var,
+            self.weight, self.bias, self.training,
+        )  # fmt: skip
+
+
+def assigns() -> Any:
+    return torch.nn.Sequential(torch.nn.Flatten(), Assigns(64), torch.nn.Linear(64, 10))
+
+
+class DrawsAgain(torch.nn.Linear):  # type: ignore[misc]
+    """Draws again on the way back what it has drawn, and leaves the generator as it was."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        inside = partial(torch.nn.functional.dropout, training=self.training)
+        return checkpoint(inside, super().forward(x.flatten(1)), use_reentrant=False)
+
+
+class Shaken(torch.autograd.Function):  # type: ignore[misc]
+    """The sum of numbers and a number that is drawn; its gradient is 1, and draws, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, numpy: bool) -> Any:
+        ctx.numpy = numpy
+        return x + torch.rand(1)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy + 0 * (np.random.rand() if ctx.numpy else torch.rand(1)), None  # noqa: NPY002
+
+
+class DrawsLate(torch.nn.Linear):  # type: ignore[misc]
+    def __init__(self, numpy: bool = False) -> None:
+        super().__init__(64, 10)
+        self.numpy = numpy
+
+    def forward(self, x: Any) -> Any:
+        found = super().forward(x.flatten(1))
+        return Shaken.apply(found, self.numpy) if self.training else found
+
+
 class Uncopied(torch.nn.Linear):  # type: ignore[misc]
     """Cannot be copied."""
 
@@ -291,11 +367,15 @@ class SameNoise(torch.nn.Linear):  # type: ignore[misc]
             return super().forward(x.flatten(1) + torch.rand(64) / 8)
 
 
-HERE = "torch:tests.test_native_concurrent:"
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "draws": (own("dropped"), "it draws random numbers"),
-    "draws the same": ({"model": {"name": f"{HERE}SameNoise", **NATIVE}}, "it draws random numbers"),
-    "statistics": (own("pretrained", p=0.0, buffers="last"), "each client has running statistics of its own"),
+    "draws the same": (
+        {"model": {"name": f"{HERE}SameNoise", **NATIVE}}, "it draws random numbers, and puts the generator back"
+    ),
+    "draws again": ({"model": {"name": f"{HERE}DrawsAgain", **NATIVE}}, "it draws random numbers on the way back"),
+    "draws late": ({"model": {"name": f"{HERE}DrawsLate", **NATIVE}}, "it draws random numbers on the way back"),
+    "draws late from NumPy": (
+        {"model": {"name": f"{HERE}DrawsLate", "numpy": True, **NATIVE}}, "it draws random numbers on the way back"
+    ),
     "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
     "one thread": ({"threads": 1}, "no more are taken at once"),
     "counts": (own("Remembers"), "the attribute calls of model.name: torch:own_modules:Remembers has changed"),
@@ -362,9 +442,19 @@ def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("case", ["a rule with state", "filters in another order", "in a file", "no waiting"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "a rule with state",
+        "filters in another order",
+        "in a file",
+        "no waiting",
+        "draws",
+        "running statistics, in steps",
+    ],
+)
 def test_a_run_that_was_stopped_goes_on(case: str, tmp_path: Path) -> None:
-    compare_stopped(experiment(case) | {"threads": 2}, tmp_path)
+    compare_stopped(experiment("asgd") | SAME[case] | {"threads": 2}, tmp_path)
 
 
 class Fails(torch.nn.Linear):  # type: ignore[misc]
@@ -561,13 +651,17 @@ def test_an_interrupt_waits_for_those_under_way(several: ConcurrentPasses, monke
 
 
 def test_what_an_event_reads_is_written_before() -> None:
-    """By what is in the places if all events are done in order."""
+    """By what is in the places if all events are done in order, and whose events these are."""
     rng = np.random.default_rng(3)
     for _ in range(50):
         n, places = int(rng.integers(1, 60)), int(rng.integers(1, 6))
         held, kept = rng.integers(0, places, n).tolist(), rng.integers(-1, places, n).tolist()
-        found, written = _updates_before(held, kept), [0] * places
+        clients, done = rng.integers(0, 4, n).tolist(), [0] * 4
+        found, followed = (_updates_before(held, kept, each) for each in (None, clients))
+        written = [0] * places
         for i, (read, copied) in enumerate(zip(held, kept, strict=True)):
             assert found[i] == written[read]
+            assert followed[i] == max(written[read], done[clients[i]])
+            done[clients[i]] = i + 1
             if copied >= 0:
                 written[copied] = i + 1

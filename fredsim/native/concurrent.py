@@ -24,13 +24,16 @@ from fredsim.errors import SimulationError
 from fredsim.native.model import TorchModel
 from fredsim.native.params import MANY
 from fredsim.native.passes import Passes
+from fredsim.numerics.ops.draws import Draws
 from fredsim.plugins.failures import failed_on, is_interrupt
 from fredsim.plugins.outside import Outside
+from fredsim.plugins.seeding import generator_states, generators_kept
 from fredsim.system.memory import format_bytes, freed_memory_kept
 
 __all__ = ["ConcurrentPasses", "at_the_same_time"]
 
 Array = NDArray[np.float32]
+Arrays = Sequence[NDArray[Any]]
 Compute = Callable[[Passes, int], Any]
 Use = Callable[[int, Any], bool]
 
@@ -43,49 +46,45 @@ TRIED, SAVED = 0.02, 0.05
 #: The fewest bytes that a forward pass must keep for its backward pass: that of fewer is mostly Python, of which one
 #: thread runs at a time. And the most that all forward passes at the same time may keep.
 LEAST_BYTES, MOST_BYTES = 2**18, 2**30
+#: The most passes at the same time of a module that draws: one forward pass at a time does, which takes about a third
+#: of both passes' time.
+MOST_DRAWING = 3
 
 
-def at_the_same_time(passes: Passes, clients: int, threads: int) -> tuple[ConcurrentPasses | None, str]:
+def at_the_same_time(
+    passes: Passes, clients: int, threads: int, statistics: Arrays | None
+) -> tuple[ConcurrentPasses | None, str]:
     """Return what computes passes of several clients at the same time; None if nothing can, and why.
 
     That depends on the experiment and the number of threads alone, as the number of threads of each pass does.
+    `statistics`: the module's running statistics, if it has some.
     """
-    model, most = passes.model, min(clients, threads)
-    if most < 2:
-        return None, "no more are taken at once"
-    if model.device.type != "cpu":
-        return None, "a device computes it"
-    if model.layout.size >= MANY:
-        return None, f"it has {MANY:,} parameters or more"
-    if any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()):
-        return None, "it has hooks, and copies would have the same ones"
-    rows, start = np.arange(passes.mu), model.initial_params
+    model, most = passes.model, min(clients, threads, MOST_DRAWING if passes.draws else threads)
+    if why := _obstacle(model, most):
+        return None, why
+    start, gradient = model.initial_params, partial(_gradient, statistics, np.arange(passes.mu))
     moved = start * np.float32(1 + 1 / 64)
-    found, why = None, ""
+    found = None
     try:
-        with RandomOperators() as drawn:
-            kept = passes.kept_bytes(start, rows)
-        if drawn.found:  # and it leaves the generator as it was
-            return None, "it draws random numbers"
-        if kept < LEAST_BYTES:
-            return None, f"what a forward pass keeps is less than {format_bytes(LEAST_BYTES)}"
-        most = min(most, MOST_BYTES // max(1, kept))
-        if most < 2:
-            return None, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}"
+        most, why = _most_by_memory(passes, statistics, most)
+        if why:
+            return None, why
         outside = Outside(model.functions, partial(_shared, model))
-        alone = passes.gradient(moved, rows)
-        twins = [passes.add_twin() for _ in range(most)]
-        passes.own.copy(start)  # at which no copy must compute
-        copied = twins[0].gradient(moved, rows)
+        with generators_kept():
+            alone = gradient([moved], passes, 0)
+            twins = [passes.add_twin() for _ in range(most)]
+            passes.own.copy(start)  # at which no copy must compute
+            copied = gradient([moved], twins[0], 0)
         passes.own.forget_gradients()  # if the copy computes with its parameters
         if copied.tobytes() != alone.tobytes():
             why = "a copy of it computes another gradient"
         else:
             outside.take_state()  # now, as the last pass was at other parameters than those before
             found = ConcurrentPasses(twins, threads // most)
-            found.choose(partial(_pass, (start,), rows))
-            if not found.same(partial(_pass, (start, moved), rows)):
-                why = "computed at the same time as another one, a gradient has other bits"
+            with generators_kept():
+                found.choose(partial(gradient, [start]))
+                if not found.same(partial(gradient, [start, moved])):
+                    why = "computed at the same time as another one, a gradient has other bits"
         if not why:
             outside.take_state()
     except SimulationError as error:
@@ -102,19 +101,66 @@ def at_the_same_time(passes: Passes, clients: int, threads: int) -> tuple[Concur
     return found, ""
 
 
-class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
-    """Notes in a `with` block whether PyTorch draws random numbers, in this thread, from what all threads share."""
+def _obstacle(model: TorchModel, most: int) -> str:
+    """Return why nothing can be computed at the same time, as far as that is known without computing; else ""."""
+    if most < 2:
+        return "no more are taken at once"
+    if model.device.type != "cpu":
+        return "a device computes it"
+    if model.layout.size >= MANY:
+        return f"it has {MANY:,} parameters or more"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()):
+        return "it has hooks, and copies would have the same ones"
+    return ""
 
-    def __init__(self) -> None:
+
+def _most_by_memory(passes: Passes, statistics: Arrays | None, most: int) -> tuple[int, str]:
+    """Compute a gradient; return how many may be computed at the same time by what it keeps, and why none can."""
+    with passes.drawing(Draws(0, 0, 0)), passes.following(statistics), RandomOperators(passes) as drawn:
+        kept = passes.kept_bytes(passes.model.initial_params, np.arange(passes.mu))
+    if drawn.backward:
+        return 1, "it draws random numbers on the way back"
+    if drawn.forward and not passes.draws:
+        return 1, "it draws random numbers, and puts the generator back"
+    if kept < LEAST_BYTES:
+        return 1, f"what a forward pass keeps is less than {format_bytes(LEAST_BYTES)}"
+    most = min(most, MOST_BYTES // max(1, kept))
+    return most, f"what two forward passes keep is more than {format_bytes(MOST_BYTES)}" if most < 2 else ""
+
+
+def _gradient(
+    statistics: Arrays | None, rows: NDArray[np.int64], held: Sequence[Array], passes: Passes, i: int
+) -> Array:
+    """Return gradient number i, at one of some parameters (P,)."""
+    with passes.drawing(Draws(0, 0, i)), passes.following(statistics):
+        return passes.gradient(held[i % len(held)], rows)
+
+
+class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
+    """Notes in a `with` block, in which one gradient is computed, in which of its passes random numbers are drawn."""
+
+    def __init__(self, passes: Passes) -> None:
         super().__init__()
-        self.found = False
+        self.forward = self.backward = False
+        self._states: dict[str, bytes] | None = None  # before the backward pass
+        passes.forward.callback(self._turn)
+
+    def _turn(self) -> None:
+        self._states = generator_states()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call an operator of PyTorch's."""
         before = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         result = func(*args, **(kwargs or {}))
-        self.found |= before is not None and not torch.equal(before, torch.get_rng_state())
+        if before is not None and not torch.equal(before, torch.get_rng_state()):
+            self.forward |= self._states is None
+            self.backward |= self._states is not None
         return result
+
+    def __exit__(self, *error: Any) -> None:
+        """Look at the generators, also at those that are not PyTorch's."""
+        self.backward |= self._states not in (None, generator_states())
+        super().__exit__(*error)
 
 
 def _shared(model: TorchModel) -> dict[str, Any]:
@@ -126,10 +172,6 @@ def _shared(model: TorchModel) -> dict[str, Any]:
 def _close(found: ConcurrentPasses | None) -> None:
     if found is not None:
         found.close()
-
-
-def _pass(held: Sequence[Array], rows: NDArray[np.int64], passes: Passes, i: int) -> Array:
-    return passes.gradient(held[i % len(held)], rows)
 
 
 def _note(arrays: dict[int, bytes], i: int, array: Array) -> bool:

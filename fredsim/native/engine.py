@@ -12,7 +12,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -38,8 +38,8 @@ from fredsim.native.model import TorchModel
 from fredsim.native.own_loss import OwnLoss
 from fredsim.native.passes import Minibatches, Passes
 from fredsim.native.queue import TorchQueueExecutor
-from fredsim.native.settings import deterministic, filling, keyed
-from fredsim.native.statistics import forget, norms_alone
+from fredsim.native.settings import deterministic, filling
+from fredsim.native.statistics import forget
 from fredsim.native.updates import Updates
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned, near
@@ -48,7 +48,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
-from fredsim.plugins.seeding import generator_states, seeded
+from fredsim.plugins.seeding import generator_states, generators_kept, seeded
 from fredsim.system.limits import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -123,9 +123,8 @@ class TorchEngine(OnOperations):
         except BaseException:
             self._put_settings_back()
             raise
-        on_host = self._device.type == "cpu" and hasattr(operations, "rule_in_parts")
-        self.queues = on_host and self.statistics is None
-        if self.queues and not self.draws:
+        self.queues = self._device.type == "cpu" and hasattr(operations, "rule_in_parts")
+        if self.queues and not self.keyed:
             self.why_whole = ""
 
     def _make_room(self) -> None:
@@ -143,26 +142,34 @@ class TorchEngine(OnOperations):
             return None
         return Statistics([as_array(value) for value in model.running.values()], model.buffers)
 
-    @contextmanager
-    def _tracking(self, keys: Keys | None, b: int) -> Iterator[None]:
-        """Let gradient b be computed with its client's running statistics in a `with` block; keep what these become."""
-        if self.statistics is None:
-            yield
-            return
-        client = int(keys.clients[b]) if keys is not None and keys.counted else None
-        self._set_running(self.statistics.served() if client is None else self.statistics.of(client))
-        try:
-            yield
-            if client is not None:
-                self.statistics.computed(client, [as_array(value) for value in self._passes.running.values()])
-        finally:
-            self._passes.running = {}
+    def _statistics_of(self, keys: Keys | None, b: int) -> Sequence[NDArray[Any]] | None:
+        """Return the running statistics with which gradient b begins: its client's, or those that are evaluated."""
+        statistics: Statistics | None = self.statistics
+        if statistics is None:
+            return None
+        if keys is None or not keys.counted:
+            return statistics.served()
+        return statistics.of(int(keys.clients[b]))
 
-    def _set_running(self, arrays: Sequence[NDArray[Any]]) -> None:
-        given = zip(self._model.running, arrays, strict=True)
-        self._passes.running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
-        for name, value in self._passes.running.items():  # what is computed again on the way back reads the own ones
-            self._module.get_buffer(name).copy_(value)
+    @property
+    def keyed(self) -> bool:
+        """Whether a gradient depends on its key: for what the module draws, or for its client's running statistics."""
+        return self.draws or self.statistics is not None
+
+    @contextmanager
+    def beginning(self, passes: Passes, keys: Keys | None, b: int) -> Iterator[None]:
+        """Let passes compute gradient b in a `with` block with what belongs to its key."""
+        with passes.drawing(keys and keys.one(b)), passes.following(self._statistics_of(keys, b)):
+            yield
+
+    def computed(self, keys: Keys | None, b: int, statistics: Sequence[NDArray[Any]], *, arrived: bool = False) -> None:
+        """Note the running statistics after gradient b; `arrived`: its push is at the server now."""
+        if self.statistics is None or keys is None or not keys.counted:
+            return
+        client = int(keys.clients[b])
+        self.statistics.computed(client, statistics)
+        if arrived:
+            self.statistics.arrived(client, reached=True)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
@@ -178,7 +185,8 @@ class TorchEngine(OnOperations):
         self._most, self._threads_of_pass = 1, self.threads
         if wanted is None:
             with self.under_settings(ConfigError):
-                found, self._why_alone = self._at_the_same_time(clients)
+                statistics = self.statistics and self.statistics.initial
+                found, self._why_alone = at_the_same_time(self._passes, clients, self.threads, statistics)
             if found is not None:
                 self.concurrent, self._most, self._threads_of_pass = found, found.most, found.threads
                 if found.at_once == 1:
@@ -186,13 +194,6 @@ class TorchEngine(OnOperations):
                 if hasattr(self._operations, "do_alone"):
                     self._operations.do_alone()  # PyTorch's other threads would wait for more of it for a while
         return self.width if self.concurrent is None else self.concurrent.at_once
-
-    def _at_the_same_time(self, clients: int) -> tuple[ConcurrentPasses | None, str]:
-        if self.draws:
-            return None, "it draws random numbers"
-        if self.statistics is not None:
-            return None, OWN_STATISTICS
-        return at_the_same_time(self._passes, clients, self.threads)
 
     def _end_concurrent(self) -> None:
         if self.concurrent is not None:
@@ -268,18 +269,23 @@ class TorchEngine(OnOperations):
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
 
-        def compute(passes: Passes, b: int) -> None:
-            losses[b] = passes.write_one(
-                self._each_grad[b], held[b], rows[b], None if backward is None else backward[b]
-            )
+        def compute(passes: Passes, b: int) -> Sequence[NDArray[Any]]:
+            with self.beginning(passes, keys, b):
+                losses[b] = passes.write_one(
+                    self._each_grad[b], held[b], rows[b], None if backward is None else backward[b]
+                )
+            return passes.statistics
+
+        def note(b: int, statistics: Sequence[NDArray[Any]]) -> bool:
+            self.computed(keys, b, statistics)
+            return True
 
         with self.computing():
             if self.concurrent is not None:
-                self.concurrent.run([0] * len(rows), compute)
+                self.concurrent.run([0] * len(rows), compute, note)
             else:
                 for b in range(len(rows)):
-                    with self.drawing(keys and keys.one(b)), self._tracking(keys, b):
-                        compute(self._passes, b)
+                    note(b, compute(self._passes, b))
         return self._grads[: len(rows)], losses
 
     def computing(self) -> AbstractContextManager[None]:
@@ -292,20 +298,9 @@ class TorchEngine(OnOperations):
             self._grads = aligned(count, self._model.layout.size)
             self._each_grad = list(self._grads)
 
-    @contextmanager
-    def drawing(self, draws: Draws | None) -> Iterator[None]:
+    def drawing(self, draws: Draws | None) -> AbstractContextManager[None]:
         """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
-        if not self.draws:
-            yield
-        elif draws is not None:
-            with keyed(draws):
-                yield
-        else:
-            norms_alone(self._module)
-            try:
-                yield
-            finally:
-                self._module.train()
+        return self._passes.drawing(draws)
 
     def samples_changed(self) -> None:
         """Take the training samples from the data set again."""
@@ -333,7 +328,7 @@ class TorchEngine(OnOperations):
             return
         x, y = self._samples(split)
         batches: list[slice] | None = None
-        served = self.statistics.served() if self.statistics is not None else ()
+        served = self._statistics_of(None, 0)
         while batches is None or batches:
             with self.under_settings(SimulationError), self._evaluating(served):
                 batches = self._evaluation_batches(params, x) if batches is None else batches
@@ -365,17 +360,14 @@ class TorchEngine(OnOperations):
         return {}
 
     @contextmanager
-    def _evaluating(self, served: Sequence[NDArray[Any]]) -> Iterator[None]:
+    def _evaluating(self, served: Sequence[NDArray[Any]] | None) -> Iterator[None]:
         """Let the module compute in evaluation in a `with` block, by these running statistics if there are any."""
-        with torch.no_grad():
+        with torch.no_grad(), self._passes.following(served):
             self._module.eval()
-            if served:
-                self._set_running(served)
             try:
                 yield
             finally:
                 self._module.train()
-                self._passes.running = {}
 
     @property
     def _may_change(self) -> Container[str]:
@@ -484,10 +476,9 @@ class TorchEngine(OnOperations):
         elsewhere = partial(self._try_gradient, rows, moved)
         if self._train.channels_last and self._reads_own_memory(lambda: torch.from_numpy(elsewhere())):
             self._store(innermost=False)
-        served = self.statistics.served() if self.statistics is not None else ()
 
         def evaluated() -> torch.Tensor:
-            with self._evaluating(served):
+            with self._evaluating(self._statistics_of(None, 0)):
                 found: torch.Tensor = self._passes.logits(self._given(moved), self._first())
             return found.clone()  # the next one may be in the same memory
 
@@ -537,7 +528,7 @@ class TorchEngine(OnOperations):
 
     def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None, draws: Draws | None = FIRST) -> Array:
         """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones; see `drawing`."""
-        with self.drawing(draws), self._tracking(None, 0):
+        with self.drawing(draws), self._passes.following(self._statistics_of(None, 0)):
             return self._passes.gradient(self._model.initial_params if params is None else params, rows[0])
 
     @contextmanager
@@ -545,7 +536,7 @@ class TorchEngine(OnOperations):
         """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`.
 
         PyTorch keeps the number of threads, by default the engine's, and what it does with new memory, until `close`:
-        setting them takes time.
+        setting them takes time. The random generators that all share are put back if the module draws.
         """
         begin, threads = time.perf_counter(), threads or self.threads
         if torch.get_num_threads() != threads:
@@ -553,7 +544,7 @@ class TorchEngine(OnOperations):
         if torch.utils.deterministic.fill_uninitialized_memory:
             torch.utils.deterministic.fill_uninitialized_memory = False
         try:
-            with deterministic(threads, self._device.type):
+            with deterministic(threads, self._device.type), generators_kept() if self.draws else nullcontext():
                 yield
         except FredsimError:
             raise
@@ -593,7 +584,7 @@ class TorchEngine(OnOperations):
                 )
             beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
             self._own.copy(model.initial_params)  # the passes before may have written into them
-            with self.drawing(FIRST), self._tracking(None, 0):
+            with self.drawing(FIRST), self._passes.following(self._statistics_of(None, 0)):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_memory(rows)
             self._choose_views(rows)
@@ -616,8 +607,7 @@ class TorchEngine(OnOperations):
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
-        x, y = self._first(), self._train.y[: self._mu]
-        return self._losses_of(self._passes.logits({}, x), y).mean()
+        return self._passes.losses(self._first(), self._train.y[: self._mu]).mean()
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""

@@ -219,12 +219,12 @@ class DeviceTorchEngine(TorchEngine):
             self._graphs[count - 1].replay()
         else:
             for b, lane in enumerate(lanes):
-                draws = keys and keys.one(b)
-                with self.drawing(draws), self._tracking(keys, b):
-                    if self._graphs and draws is not None:  # there is one lane, since a graph has one generator
+                with self.beginning(self._passes, keys, b):
+                    if self._graphs and keys is not None:  # there is one lane, since a graph has one generator
                         self._graphs[0].replay()
                     else:
                         self._pass(lane)
+                self.computed(keys, b, self._passes.statistics)
         copy(self._losses.data_ptr(), losses, 4 * self._mu * count)
 
     def _give(self, lane: Lane, params: Any, rows: Integers) -> None:
@@ -420,7 +420,7 @@ class DeviceTorchEngine(TorchEngine):
         """Return the gradient (P,) of a minibatch, without a graph, on the host; see `drawing`."""
         lane = self._lanes[0]
         self._give(lane, self._model.initial_params if params is None else params, rows[0])
-        with self.drawing(draws), self._tracking(None, 0):
+        with self.drawing(draws), self._passes.following(self._statistics_of(None, 0)):
             self._pass(lane)
         return _copied(lane.grad)
 

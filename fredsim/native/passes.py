@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,20 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call
 
+from fredsim.native.building import as_array
 from fredsim.native.checks import Unchanged, nothing_again
 from fredsim.native.losses import Each
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams, channels_last
+from fredsim.native.settings import seed_by
+from fredsim.native.statistics import norms_alone
+from fredsim.numerics.ops.draws import Draws
 from fredsim.plugins.seeding import generator_states
 
 __all__ = ["Minibatches", "Passes"]
 
 Array = NDArray[np.float32]
+Arrays = Sequence[NDArray[Any]]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -60,10 +66,18 @@ class Passes:
     def __init__(self, model: TorchModel, train: Minibatches, losses_of: Each, mu: int) -> None:
         self.model, self.module, self.mu, self._train, self._losses_of = model, model.module, mu, train, losses_of
         self.own = OwnParams(model)
-        self.running: Tensors = {}  # running statistics, while something is computed with them
         self.draws = False  # whether the module draws random numbers in training
         self.unchanged, self._places = Unchanged(self.module, model.frozen_values), _places(self.module)
         self.twins: list[Passes] = []
+        self.forward = ExitStack()  # what ends with the next forward pass
+        #: Of those with the module and its copies, the one that draws: all draw from the same generators.
+        self._turn, self._takes_turns = Lock(), False
+        #: The memory of running statistics, the module that has each, and its name there.
+        self._running = [_buffer(self.module, name) for name in model.running]
+        #: Whether outputs in training may depend on them, as of norms that are not PyTorch's.
+        self._reads_running = any(not type(owner).__module__.startswith("torch.") for _, owner, _ in self._running)
+        self._begin: Sequence[torch.Tensor] | None = None  # those that a gradient begins with
+        self.statistics: Arrays = ()  # those after the last forward pass
         self._shares = torch.full((mu,), 1 / mu, device=model.device)  # of samples in the mean loss
 
     def add_twin(self) -> Passes:
@@ -73,6 +87,7 @@ class Passes:
         """
         found = Passes(self.model.twin(), self._train, self._losses_of, self.mu)
         found.own.store(innermost=self._train.channels_last)
+        found.draws, found._turn, found._takes_turns = self.draws, self._turn, True
         self.twins.append(found)
         return found
 
@@ -97,14 +112,11 @@ class Passes:
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         """Return the module's outputs for samples, at these parameters by name, or at its own if there are none."""
-        if not tensors and not self.running:
+        if not tensors:
             return self.called(lambda: self.module(x))
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
         placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
-        given = placed | self.running
-        found = self.called(lambda: functional_call(self.module, given, (x,), tie_weights=False))
-        self.running = {name: given[name] for name in self.running}  # PyTorch notes there what the module assigns
-        return found
+        return self.called(lambda: functional_call(self.module, placed, (x,), tie_weights=False))
 
     def called(self, call: Callable[[], Any]) -> Any:
         """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
@@ -113,6 +125,48 @@ class Passes:
         with torch.autocast(self.model.device.type, torch.bfloat16, cache_enabled=False):
             found = call()
         return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
+
+    @contextmanager
+    def drawing(self, draws: Draws | None) -> Iterator[None]:
+        """Let a module that draws draw the numbers of one gradient in a `with` block; None: none.
+
+        The generators are not put back (see TorchEngine.under_settings). Those of the module and its copies that draw
+        in the forward pass alone take turns: another one draws once a copy's forward pass ends.
+        """
+        if not self.draws:
+            yield
+        elif draws is None:
+            norms_alone(self.module)
+            try:
+                yield
+            finally:
+                self.module.train()
+        else:
+            with ExitStack() as ending:
+                if self._takes_turns:
+                    ending.enter_context(self._turn)
+                    self.forward = ending
+                seed_by(draws)
+                yield
+
+    @contextmanager
+    def following(self, statistics: Arrays | None) -> Iterator[None]:
+        """Let a module's running statistics begin at these in a `with` block; None: it has none."""
+        if statistics is None:
+            yield
+            return
+        self._begin = [torch.from_numpy(array) for array in statistics]
+        self._put_statistics()
+        try:
+            yield
+        finally:
+            self._begin = None
+
+    def _put_statistics(self) -> None:
+        """Let running statistics be those that a gradient begins with, in their own memory."""
+        for room, owner, name in self._running:
+            owner._buffers[name] = room  # the module may have assigned another one
+        torch._foreach_copy_([room for room, _, _ in self._running], self._begin)
 
     def gradient(self, params: Array, rows: NDArray[np.int64]) -> Array:
         """Return the mean gradient (P,) of a minibatch; see `one`."""
@@ -185,10 +239,20 @@ class Passes:
                 "let it draw for each minibatch in training, and then use or leave what it has drawn"
             )
 
+    def losses(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return the losses (µ,) of a minibatch at the module's own parameters."""
+        found = self._losses_of(self.logits({}, x), y)
+        self.forward.close()
+        if self._begin is not None:
+            self.statistics = [as_array(owner._buffers[name]) for _, owner, name in self._running]
+            if self._reads_running:  # perhaps again, on the way back
+                self._put_statistics()
+        return found
+
     def _both(
         self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        losses = self._losses_of(self.logits({}, x), y)
+        losses = self.losses(x, y)
         if between is None:
             return losses, self._mean_gradients(losses)
         between()
@@ -200,6 +264,13 @@ class Passes:
         if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
             return self.own.gradients(losses, self._shares)
         return self.own.gradients(losses.mean())
+
+
+def _buffer(module: Any, name: str) -> tuple[Any, Any, str]:
+    """Return a buffer of a module, the one of its modules that has it, and the buffer's name there."""
+    path, _, attribute = name.rpartition(".")
+    owner = module.get_submodule(path)
+    return owner._buffers[attribute], owner, attribute
 
 
 def _places(module: Any) -> dict[str, str]:

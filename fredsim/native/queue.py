@@ -7,6 +7,7 @@ or, if those of several clients are computed at the same time, as soon as what i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,9 @@ class TorchQueueExecutor:
         self._updates.write_to(losses)
         with self._engine.computing():
             if (concurrent := self._engine.concurrent) is not None:
-                after = _updates_before(held.tolist(), kept.tolist())
-                return losses, self._at_once(concurrent, after, params, copies, samples, coefficients)
+                follows = keys if self._engine.statistics is not None else None  # each client's task the one before
+                after = _updates_before(held.tolist(), kept.tolist(), follows and follows.clients.tolist())
+                return losses, self._at_once(concurrent, after, params, copies, samples, coefficients, keys)
             if self._engine.width == 1:
                 return losses, self._one_by_one(params, copies, samples, coefficients, keys)
             for begin, end in windows:
@@ -97,13 +99,15 @@ class TorchQueueExecutor:
         keys: Keys | None,
     ) -> int:
         """Process all events; return the first after which θ is not finite, else their number."""
-        compute, drawn = self._updates.compute, keys if self._engine.draws else None
+        engine, updates, keyed = self._engine, self._updates, self._engine.keyed
         for i, (held, copy) in enumerate(zip(params, copies, strict=True)):
-            if drawn is None:
-                finite = compute(i, held, rows[i], coefficients[i], copy)
+            if not keyed:
+                finite = updates.compute(i, held, rows[i], coefficients[i], copy)
             else:
-                with self._engine.drawing(drawn.one(i)):
-                    finite = compute(i, held, rows[i], coefficients[i], copy)
+                with engine.beginning(updates.passes, keys, i):
+                    found = updates.found(held, rows[i])
+                engine.computed(keys, i, updates.passes.statistics, arrived=True)
+                finite = updates.apply(i, found, held, coefficients[i], copy)
             if not finite:
                 return i
             self._page_out(held, copy)
@@ -117,13 +121,17 @@ class TorchQueueExecutor:
         copies: Sequence[Array | None],
         rows: Integers,
         coefficients: Array,
+        keys: Keys | None,
     ) -> int:
         """Process all events, the gradient of each after so many updates; see `_one_by_one`."""
 
-        def compute(passes: Passes, i: int) -> Found:
-            return self._updates.apart(passes, params[i], rows[i])
+        def compute(passes: Passes, i: int) -> tuple[Found, Any]:
+            with self._engine.beginning(passes, keys, i):
+                return self._updates.apart(passes, params[i], rows[i]), passes.statistics
 
-        def apply(i: int, found: Found) -> bool:
+        def apply(i: int, result: tuple[Found, Any]) -> bool:
+            found, statistics = result
+            self._engine.computed(keys, i, statistics, arrived=True)
             finite = self._updates.apply(i, found, params[i], coefficients[i], copies[i])
             self._page_out(params[i], copies[i])
             return finite
@@ -137,12 +145,19 @@ class TorchQueueExecutor:
             self._pool.page_out(copy)
 
 
-def _updates_before(held: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """Return for each event how many updates there must be before what it reads, `held`, is there; see `advance`."""
+def _updates_before(held: Sequence[int], kept: Sequence[int], clients: Sequence[int] | None) -> list[int]:
+    """Return for each event how many there must be before what it begins with is there; see `advance`.
+
+    That is what it reads, `held`, and what its client, if they are given, has after its task before.
+    """
     written: dict[int, int] = {}
+    last: dict[int, int] = {}
     found = []
-    for number, (read, copied) in enumerate(zip(held, kept, strict=True), 1):
+    for i, (read, copied) in enumerate(zip(held, kept, strict=True)):
         found.append(written.get(read, 0))
+        if clients is not None:
+            found[i] = max(found[i], last.get(clients[i], 0))
+            last[clients[i]] = i + 1
         if copied >= 0:
-            written[copied] = number
+            written[copied] = i + 1
     return found

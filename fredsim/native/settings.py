@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 import torch.utils.deterministic
 
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.seeding import seeded_each
+from fredsim.plugins.seeding import seed_each
 
-__all__ = ["deterministic", "filling", "keyed"]
+__all__ = ["deterministic", "filling", "seed_by"]
 
 
 @contextmanager
@@ -65,11 +65,11 @@ def filling() -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = before
 
 
-def keyed(draws: Draws) -> AbstractContextManager[None]:
-    """Seed all generators inside a `with` block for one gradient of a client: by four words of a stream of fredsim's.
+def seed_by(draws: Draws) -> None:
+    """Seed all generators for one gradient of a client: by four words of a stream of fredsim's.
 
     PyTorch's generators get the first two, of which the one for the CPU uses the last 32 bits.
     """
     words = Streams(draws.seed).blocks(Stream.MODULE, 0, draws.number, draws.client)
     first, second, third, fourth = (int(word) for word in words)
-    return seeded_each(first << 32 | second, [first, second, third, fourth], first << 32 | second)
+    seed_each(first << 32 | second, [first, second, third, fourth], first << 32 | second)

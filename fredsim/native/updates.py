@@ -9,15 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from ctypes import memmove
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 
 from fredsim.native.concurrent import ConcurrentPasses
 from fredsim.native.passes import Passes
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array, Integers, aligned
-from fredsim.numerics.ops.draws import Draws, Keys
+from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["Found", "Gradients", "Updates"]
 
@@ -38,17 +39,24 @@ class Gradients(Protocol):
         """What computes passes of several clients at the same time, if they are computed so."""
         ...
 
+    #: The clients' running statistics, if they have some (fredsim.compute.statistics).
+    statistics: Any
+
     @property
-    def draws(self) -> bool:
-        """Whether random numbers are drawn for gradients."""
+    def keyed(self) -> bool:
+        """Whether a gradient depends on its key."""
         ...
 
     def gradients(self, held: Sequence[Array], rows: Integers, keys: Keys | None = None) -> tuple[Array, Array]:
         """Return whole gradients and losses; see Engine."""
         ...
 
-    def drawing(self, draws: Draws | None) -> AbstractContextManager[None]:
-        """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
+    def beginning(self, passes: Passes, keys: Keys | None, b: int) -> AbstractContextManager[None]:
+        """Let passes compute gradient b in a `with` block with what belongs to its key."""
+        ...
+
+    def computed(self, keys: Keys | None, b: int, statistics: Sequence[NDArray[Any]], *, arrived: bool = False) -> None:
+        """Note the running statistics after gradient b; `arrived`: its push is at the server now."""
         ...
 
     def computing(self) -> AbstractContextManager[None]:
@@ -64,7 +72,7 @@ class Updates:
 
         `stored`: the elements of θ, its copies and the state have the order of the module's memory of its parameters.
         """
-        self._passes, self._update, self._stored = passes, update, stored
+        self.passes, self._update, self._stored = passes, update, stored
         flat = [torch.contiguous_format] * len(layout.sizes)
         self._formats = passes.own.formats if stored else flat
         self._size, self._begins = layout.size, [0, *accumulate(layout.sizes)][:-1]
@@ -79,7 +87,11 @@ class Updates:
 
         `copy` (P,) becomes a copy of θ if it is given. Returns whether θ stays finite.
         """
-        return self.apply(b, self._passes.one(params, rows, stored=self._stored), params, coefficients, copy)
+        return self.apply(b, self.found(params, rows), params, coefficients, copy)
+
+    def found(self, params: Array, rows: Integers) -> Found:
+        """Return what is computed for the samples `rows` (µ,) at `params` (P,), for `apply` before the next ones."""
+        return self.passes.one(params, rows, stored=self._stored)
 
     def apart(self, passes: Passes, params: Array, rows: Integers) -> Found:
         """Return what these passes compute for the samples `rows` (µ,) at `params` (P,), for `apply` later on."""
@@ -92,7 +104,7 @@ class Updates:
             memmove(self._address + 4 * self._mu * b, losses.data_ptr(), 4 * self._mu)  # a tenth of PyTorch's own time
         else:
             self._losses[b] = losses.detach()
-        overwritten = params if self._passes.own.by_views and copy is params else None
+        overwritten = params if self.passes.own.by_views and copy is params else None
         return self._update(self._addresses(tensors, overwritten), coefficients, copy)
 
     def take(self, b: int, gradient: Array, losses: Array, coefficients: Array, copy: Array | None) -> bool:
@@ -112,7 +124,7 @@ class Updates:
         dense = map(_is_dense, gradients, self._formats)
         if moved := [i for i, (at, one) in enumerate(zip(found, dense, strict=True)) if at in within or not one]:
             self._room = aligned(self._size) if self._room is None else self._room
-            self._passes.own.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
+            self.passes.own.write([gradients[i] for i in moved], self._room, moved, stored=self._stored)
             for i in moved:
                 found[i] = self._room.ctypes.data + 4 * self._begins[i]
         return found

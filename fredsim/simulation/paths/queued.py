@@ -10,15 +10,19 @@ from typing import cast
 import numpy as np
 
 from fredsim.compute.engines import QueueExecutor
+from fredsim.compute.statistics import Statistics
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
-from fredsim.plugins.state.states import State
+from fredsim.plugins.state.states import State, part_of
 from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.paths.stretches import Processed, Stretches
 from fredsim.simulation.schedule.schedule import assign_places, split_windows
 from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["Queued"]
+
+#: What the clients' running statistics are called among what clients hold.
+OWN = "statistics"
 
 
 class Queued(Stretches):
@@ -30,6 +34,9 @@ class Queued(Stretches):
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, 0, each)
+        self._statistics: Statistics | None = parts.engine.statistics
+        if self._statistics is not None:
+            self._statistics.begin()
         # What is tried and compiled now is not counted in the run's time.
         self._most = parts.engine.fix_window(parts.limits.window, parts.clients, parts.params.nbytes)
         self._make_executor(1)
@@ -56,9 +63,10 @@ class Queued(Stretches):
         return executor.advance(windows, self._held[some], self._kept[some], rows, coefficients, keys)
 
     def take_held(self) -> State:
-        """Return the parameters that clients hold, and bring the server's own arrays up to date."""
+        """Return what clients hold, and bring the server's own arrays up to date."""
         self.update_server()
-        return cast("QueueExecutor", self._executor).take_places()
+        own = {} if self._statistics is None else self._statistics.take_state()
+        return cast("QueueExecutor", self._executor).take_places() | {f"{OWN}.{name}": own[name] for name in own}
 
     def update_server(self) -> None:
         """Have the executor bring the server's arrays up to date."""
@@ -66,5 +74,7 @@ class Queued(Stretches):
             self._executor.update_server()
 
     def put_held(self, state: State, iteration: int) -> None:
-        """Restore them."""
+        """Restore it."""
         cast("QueueExecutor", self._executor).put_places(state)
+        if self._statistics is not None:
+            self._statistics.put_state(part_of(state, OWN))
