@@ -450,6 +450,7 @@ def test_passes_that_keep_much(simulate: Simulate, monkeypatch: pytest.MonkeyPat
         "in a file",
         "no waiting",
         "draws",
+        "running statistics, and draws",
         "running statistics, in steps",
     ],
 )

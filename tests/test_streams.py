@@ -33,6 +33,7 @@ def test_a_word_depends_on_its_counter_alone() -> None:
     many = streams.words(Stream.IID, np.arange(40), step=3, client=2)
     assert [int(streams.words(Stream.IID, e, 3, 2)) for e in range(40)] == many.tolist()
     assert streams.run_of_words(Stream.IID, 40, 3, 2).tolist() == many.tolist()
+    assert [word for n in range(10) for word in streams.block(Stream.IID, n, 3, 2)] == many.tolist()
     assert int(many[5]) == int(philox4x32((1, 3, 2, 0), (7, int(Stream.IID)))[1])
     for other in (
         streams.words(Stream.SHUFFLE, np.arange(40), 3, 2),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from fredsim.numerics.ops.draws import Draws
 from fredsim.plugins.failures import failed_on, is_interrupt
 from fredsim.plugins.outside import Outside
 from fredsim.plugins.seeding import generator_states, generators_kept
-from fredsim.system.memory import format_bytes, freed_memory_kept
+from fredsim.system.memory import format_bytes
 
 __all__ = ["ConcurrentPasses", "at_the_same_time"]
 
@@ -224,8 +224,7 @@ class ConcurrentPasses:
         self._lock = threading.Lock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Condition(self._lock)
         self._tasks: Tasks | None = None
-        self._closed, self._opened = False, ExitStack()
-        self._opened.enter_context(freed_memory_kept())
+        self._closed = False
         self._each = [
             threading.Thread(target=self._serve, args=(number, one), name=f"fredsim-passes-{number}", daemon=True)
             for number, one in enumerate(each)
@@ -298,7 +297,6 @@ class ConcurrentPasses:
             self._changed.notify_all()
         for thread in self._each:
             thread.join()
-        self._opened.close()
 
     def _serve(self, number: int, passes: Passes) -> None:
         """Do one task after the other."""

@@ -12,7 +12,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -50,6 +50,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 from fredsim.plugins.seeding import generator_states, generators_kept, seeded
 from fredsim.system.limits import default_threads
+from fredsim.system.memory import freed_memory_kept
 
 __all__ = ["TorchEngine", "make_engine"]
 
@@ -118,7 +119,10 @@ class TorchEngine(OnOperations):
         #: Whether the module has its parameters as attributes alone, so that it can be evaluated with others in these.
         self._by_attributes = True
         self._make_room()
+        self._settings = ExitStack()
         try:
+            if self._device.type == "cpu":
+                self._settings.enter_context(freed_memory_kept())
             self._try_out()
         except BaseException:
             self._put_settings_back()
@@ -399,6 +403,7 @@ class TorchEngine(OnOperations):
     def _put_settings_back(self) -> None:
         torch.set_num_threads(self._threads_before)
         torch.utils.deterministic.fill_uninitialized_memory = self._filling_before
+        self._settings.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         x, y = torch.from_numpy(split.x).reshape(len(split), *self._model.shape), torch.from_numpy(split.y)

@@ -70,6 +70,5 @@ def seed_by(draws: Draws) -> None:
 
     PyTorch's generators get the first two, of which the one for the CPU uses the last 32 bits.
     """
-    words = Streams(draws.seed).blocks(Stream.MODULE, 0, draws.number, draws.client)
-    first, second, third, fourth = (int(word) for word in words)
+    first, second, third, fourth = Streams(draws.seed).block(Stream.MODULE, 0, draws.number, draws.client)
     seed_each(first << 32 | second, [first, second, third, fourth], first << 32 | second)

@@ -293,7 +293,7 @@ class OwnProblem(Network):
     @staticmethod
     def _words(draws: Draws) -> list[int]:
         """Return the words by which the shared generators are seeded for a gradient."""
-        return [int(word) for word in Streams(draws.seed).blocks(Stream.PROBLEM, 0, draws.number, draws.client)]
+        return list(Streams(draws.seed).block(Stream.PROBLEM, 0, draws.number, draws.client))
 
     def evaluate(self, params: Array) -> dict[str, float]:
         """Return what the class says of parameters (P,): numbers by name, always the same names in the same order.

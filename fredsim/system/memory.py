@@ -148,9 +148,9 @@ def release_free_memory() -> None:
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Let the C library, in a `with` block, keep what threads free for what they allocate next, if it can (glibc).
+    """Let the C library, in a `with` block, keep what is freed for what is allocated next, if it can (glibc).
 
-    It gives a thread's memory back to the system sooner than the main thread's, so that every pass took new pages.
+    Else it gives memory back to the system, that of threads soonest, and every pass takes hundreds of new pages.
     """
     import ctypes
 
