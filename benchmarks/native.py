@@ -35,6 +35,8 @@ from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, say
 from fredsim import zoo
 from fredsim.errors import FredsimWarning
+from fredsim.native.settings import seed_by
+from fredsim.numerics.ops.draws import Draws
 from fredsim.runs.folder.results import Result
 
 __all__ = ["CASES", "Case", "PlainLoop", "agreement", "mlp", "native", "simulate"]
@@ -58,9 +60,22 @@ def mlp(classes: int, shape: tuple[int, ...], hidden: Sequence[int] = (2600, 257
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], classes))
 
 
+def batch_normed(classes: int, shape: tuple[int, ...], depth: int = 8) -> nn.Module:
+    """Return a residual network with BatchNorm, as published."""
+    module = zoo.resnet(classes, shape, depth)
+    for part in [*module.modules()]:
+        for name, norm in part.named_children():
+            if isinstance(norm, nn.GroupNorm):
+                setattr(part, name, nn.BatchNorm2d(norm.num_channels))
+    return module
+
+
 @dataclass(frozen=True)
 class Case:
-    """A module and its minibatches; `factory` is that of `name`, `options` are its arguments."""
+    """A module and its minibatches; `factory` is that of `name`, `options` are its arguments, `keys` others of a model.
+
+    If it draws, fredsim's draws depend on who computes it, and only PyTorch's can be those of the loop.
+    """
 
     name: str
     factory: Callable[..., nn.Module]
@@ -69,6 +84,12 @@ class Case:
     clients: int = 8
     options: dict[str, Any] = field(default_factory=dict)
     classes: int = 10
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def numerics(self) -> tuple[str, ...]:
+        """Who computes it in the runs that are timed."""
+        return ("native",) if "dropout" in self.options else ("native", "portable")
 
     @property
     def label(self) -> str:
@@ -109,7 +130,7 @@ def simulate(case: Case, file: Path, numerics: str, iterations: int, threads: in
         "seed": SEED,
         "iterations": iterations,
         "data": {"name": f"npz:{file}", "validation": OTHERS},
-        "model": {"name": f"torch:{case.name}", "numerics": numerics, **case.options},
+        "model": {"name": f"torch:{case.name}", "numerics": numerics, **case.options, **case.keys},
         "clients": {"count": case.clients, "batch_size": case.mu, "sampling": "sequential"},
         "server": {"name": "asgd", "lr": LEARNING_RATE},
         "evaluation": {"every": iterations + 1},
@@ -150,8 +171,12 @@ class PlainLoop:
         output, y = self._model(self._x[rows]), self._y[rows]
         cross_entropy(output.reshape(-1, output.shape[-1]), y.reshape(-1)).backward()
 
-    def run(self, iterations: int) -> tuple[float, Array]:
-        """Return the seconds of so many iterations from the beginning, and the final parameters (P,)."""
+    def run(self, iterations: int, *, seeded: bool = False) -> tuple[float, Array]:
+        """Return the seconds of so many iterations from the beginning, and the final parameters (P,).
+
+        `seeded`: each gradient draws what it draws in fredsim's run.
+        """
+        computed = [0] * self._case.clients
         mu, order = self._case.mu, plan(self._case.clients, iterations)
         own = list(self._model.parameters())
         begin = time.perf_counter()
@@ -163,6 +188,9 @@ class PlainLoop:
                 torch._foreach_copy_(own, held[client])
             for part in own:
                 part.grad = None
+            if seeded:
+                seed_by(Draws(SEED, client, computed[client]))
+                computed[client] += 1
             self._backward(rows)
             with torch.no_grad():
                 torch._foreach_add_(theta, [part.grad for part in own], alpha=-LEARNING_RATE)
@@ -204,14 +232,14 @@ def fastest_loop(case: Case) -> PlainLoop:
 def agreement(case: Case, file: Path, numerics: str, threads: int) -> float:
     """Return max|Δθ| / max|θ| after CHECKED iterations. Exits if fredsim's run and the loop disagree."""
     _, own, _ = simulate(case, file, numerics, CHECKED, threads)
-    _, theirs = PlainLoop(case).run(CHECKED)
+    _, theirs = PlainLoop(case).run(CHECKED, seeded=True)
     difference = float(np.abs(own - theirs).max() / np.abs(own).max())
     if not difference <= TOLERANCE:
         raise SystemExit(f"{case.label}, {numerics}: after {CHECKED} iterations max|Δθ|/max|θ| is {difference:.1e}")
     return difference
 
 
-ZOO = "fredsim.zoo:"
+ZOO, STATISTICS = "fredsim.zoo:", {"buffers": "averaged"}
 CASES = (
     Case(f"{ZOO}lenet", zoo.lenet, MNIST, 4), Case(f"{ZOO}lenet", zoo.lenet, MNIST, 8),
     Case(f"{ZOO}lenet", zoo.lenet, MNIST, 32),
@@ -222,8 +250,13 @@ CASES = (
     Case(f"{ZOO}gpt", zoo.gpt, (BLOCK,), 8, options={"width": WIDTH, "layers": 2}, classes=TOKENS),
     *(Case("benchmarks.native:mlp", mlp, MNIST, mu, options={"hidden": [200]}) for mu in (1, 8, 32)),
     Case("benchmarks.native:mlp", mlp, MNIST, 8),
+    *(
+        Case("benchmarks.native:batch_normed", batch_normed, CIFAR, 8, options={"depth": depth}, keys=STATISTICS)
+        for depth in (8, 20)
+    ),
+    Case(f"{ZOO}vgg", zoo.vgg, CIFAR, 8, options={"dropout": 0.25}),
+    Case(f"{ZOO}gpt", zoo.gpt, (BLOCK,), 8, options={"width": WIDTH, "layers": 2, "dropout": 0.1}, classes=TOKENS),
 )  # fmt: skip
-NUMERICS = ("native", "portable")
 
 
 def native(rounds: int, threads: int) -> Table:
@@ -231,22 +264,26 @@ def native(rounds: int, threads: int) -> Table:
     rows = []
     for case in CASES:
         with saved(case) as file:
-            differences = [agreement(case, file, numerics, threads) for numerics in NUMERICS]
+            differences = [agreement(case, file, numerics, threads) for numerics in case.numerics]
             loop = fastest_loop(case)
             count = max(10 * case.clients, int(SECONDS * CHECKED / loop.run(CHECKED)[0]))
-            sides = [partial(in_own_process, time_run, case, file, numerics, count, threads) for numerics in NUMERICS]
+            sides = [
+                partial(in_own_process, time_run, case, file, numerics, count, threads) for numerics in case.numerics
+            ]
             theirs = partial(in_own_process, time_loop, case, loop.channels_last, count, torch.get_num_threads())
             seconds = alternate([*sides, theirs], rounds)
             vmap = simulate(case, file, "native", CHECKED, threads)[2]
         each = [f"{1e3 * median(side) / count:,.2f}" for side in zip(*seconds, strict=True)]
-        ratios = [[took[-1] / took[side] for took in seconds] for side in range(len(NUMERICS))]
-        rows.append((case.label, f"{case.mu}", *each, *(x for one in ratios for x in in_brief(one, seconds))))
+        ratios = [x for i in range(len(sides)) for x in in_brief([took[-1] / took[i] for took in seconds], seconds)]
+        if len(sides) == 1:
+            each, ratios = [each[0], "", each[1]], [*ratios, "", ""]
+        rows.append((case.label, f"{case.mu}", *each, *ratios))
         apart = " and ".join(f"{one:.1e}" for one in differences)
         say(f"{case.label}, µ = {case.mu}: the sides differ by {apart}; {count} iterations a round; vmap: {vmap}")
     return Table(
         "Native modules",
         f"ms per iteration of whole runs of ASGD with {CASES[0].clients} clients: medians of {rounds} alternating "
         "rounds. Ratios: plain loop / fredsim, for native and for portable.",
-        ("module", "µ", *NUMERICS, "loop", "native ratio", "range", "portable ratio", "range"),
+        ("module", "µ", "native", "portable", "loop", "native ratio", "range", "portable ratio", "range"),
         rows,
     )

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from fredsim.compute.storage import Limits, Pool
 from fredsim.errors import DeviceMemoryError, NoMemoryError, SimulationError
 from fredsim.runs.folder.results import Result
-from fredsim.system.memory import memory_errors, release_free_memory
+from fredsim.system.heap import fill_holes, freed_memory_kept, release_free_memory
+from fredsim.system.memory import memory_errors
 
 Simulate = Callable[..., Result]
 
@@ -215,3 +217,20 @@ def test_gaps_in_the_heap_are_returned_to_the_system() -> None:
     release_free_memory()
     assert resident() < before - 200_000_000
     assert len(kept) == 200
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_what_is_allocated_lies_together() -> None:
+    """Every other one of many arrays leaves a hole; without filling these, new arrays are there."""
+    for fills in (False, True):
+        arrays = [np.empty(2**13) for _ in range(400)]
+        last = max(array.ctypes.data for array in arrays)
+        del arrays[::2]
+        with freed_memory_kept():
+            if fills:
+                fill_holes()
+            new = [np.empty(2**13) for _ in range(100)]
+            assert all(array.ctypes.data > last for array in new) is fills
+            del new
+        again = [np.empty(2**13) for _ in range(100)]  # in holes, which are empty again
+        assert any(array.ctypes.data < last for array in again)

@@ -49,8 +49,8 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 from fredsim.plugins.seeding import generator_states, generators_kept, seeded
+from fredsim.system.heap import freed_memory_kept
 from fredsim.system.limits import default_threads
-from fredsim.system.memory import freed_memory_kept
 
 __all__ = ["TorchEngine", "make_engine"]
 

@@ -20,7 +20,7 @@ from fredsim.numerics.arrays import Array, Integers
 from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.state.state_arrays import as_state
 from fredsim.plugins.state.states import State, part_of
-from fredsim.system.memory import release_free_memory
+from fredsim.system.heap import fill_holes
 
 __all__ = ["TorchQueueExecutor"]
 
@@ -40,7 +40,7 @@ class TorchQueueExecutor:
         self._engine, self._updates, self._params, self._pool = engine, updates, params, pool
         self._places: list[Array | None] = [None] * places
         self.update_server = update_server
-        release_free_memory()  # what trying the module left lies here and there, and passes that take it are slower
+        fill_holes()  # those that trying the module left, too
 
     def _place(self, number: int) -> Array:
         """Return what is in a place, (P,)."""

@@ -16,20 +16,16 @@ __all__ = [
     "byte_unit",
     "fills_memory",
     "format_bytes",
-    "freed_memory_kept",
     "importing",
     "machine_memory",
     "memory_errors",
     "peak_memory",
     "refuse_beyond_memory",
     "refuse_what_clients_hold",
-    "release_free_memory",
     "reset_peak_memory",
     "uncollected",
 ]
 
-#: Options of glibc's mallopt, and the most bytes of an array in a heap, not in a mapping of its own.
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, MOST_IN_HEAP = -1, -2, -3, 2**25
 FEW = 2**20  # bytes that every machine has
 #: The remedy in errors about what clients hold.
 SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
@@ -132,41 +128,6 @@ def refuse_what_clients_hold(clients: int, held: str, size: int, arrays: int, ea
     """
     kept = f" and the {arrays:,} arrays that the server keeps for them" if arrays else ""
     refuse_beyond_memory(size + arrays * each, f"clients.count is {clients}; the {held}{kept} take", SPILL_REMEDY)
-
-
-def release_free_memory() -> None:
-    """Return memory that is allocated but not used to the system, if the C library can do so (glibc).
-
-    Without this, a process that does one run of a sweep after the other may come to hold twice what a run needs: freed
-    arrays of up to 32 MiB leave gaps in the heap.
-    """
-    import ctypes
-
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Let the C library, in a `with` block, keep what is freed for what is allocated next, if it can (glibc).
-
-    Else it gives memory back to the system, that of threads soonest, and every pass takes hundreds of new pages.
-    """
-    import ctypes
-
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is None:
-        yield
-        return
-    set_option(M_MMAP_THRESHOLD, MOST_IN_HEAP)  # which it reaches by itself, but not if another one is set
-    set_option(M_TOP_PAD, 2 * MOST_IN_HEAP)
-    set_option(M_TRIM_THRESHOLD, 2**30)
-    try:
-        yield
-    finally:
-        set_option(M_TOP_PAD, 2**17)
-        set_option(M_TRIM_THRESHOLD, 2 * MOST_IN_HEAP)
-        release_free_memory()
 
 
 @contextmanager

@@ -56,8 +56,9 @@ from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import ClientCounts, Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.heap import release_free_memory
 from fredsim.system.machine import current_commit
-from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
+from fredsim.system.memory import memory_errors, peak_memory
 from fredsim.system.notices import on_notices
 
 __all__ = ["Execution", "execute", "load_early", "remove_earlier"]
