@@ -109,6 +109,7 @@ def test_no_room(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     room(4000)
     with pytest.raises(NoRoomError, match="7 versions of 400 B are live at once, more than the device has room for"):
         Places(7, 100, 128, spill=False)
+    monkeypatch.setattr("fredsim.system.memory.FEW", 1000)
     monkeypatch.setattr("fredsim.system.memory.machine_memory", lambda: 1000)
     with pytest.raises(ConfigError, match=r"those that are left take 1\.02 kB, and this machine has 1 kB"):
         Places(7, 100, 128)

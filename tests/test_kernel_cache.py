@@ -3,15 +3,19 @@
 import hashlib
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fredsim.jit import subroutine
 from fredsim.jit.cache import _digest_of_sources, _Files, is_private, make_module
+from fredsim.jit.kernel import specialise
 from fredsim.show.progress import LineObserver
 from fredsim.system.notices import on_notices
 
@@ -171,3 +175,20 @@ def test_a_kernel_is_compiled_again_if_its_file_has_another_name_or_content(tmp_
         file.write_text(text, encoding="utf-8")
         digests.append(_digest_of_sources(tmp_path))
     assert len({*digests}) == 3
+
+
+def llvm_code(label: str) -> str:
+    """Return the LLVM code of the kernel that evaluates, compiled as a copy; names of functions are left out."""
+    parts = ("sparse_rows", "dense", "trees", "upper", "window", "gradient", "evaluation")
+    copy = specialise([f"fredsim.kernels.mlp.{part}" for part in parts], LABEL=label)
+    return re.sub(r"_ZN?[\w$.]*|(?<=ModuleID = ).*|\d{9,}", "…", copy.evaluate._callback._library.get_llvm_str())
+
+
+def test_the_code_is_that_of_all_of_numbas_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is left out of compiling a kernel, or found once, changes nothing of it."""
+    monkeypatch.setenv("FREDSIM_CACHE", str(tmp_path))
+    found = llvm_code("as it is")
+    assert len(found) > 10_000
+    monkeypatch.setattr(subroutine, "LEFT_OUT", set())
+    monkeypatch.setattr("fredsim.jit.cache.operators_found_once", nullcontext)
+    assert llvm_code("as by numba") == found

@@ -9,9 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from fredsim.errors import ConfigError
 from fredsim.system import limits
 from fredsim.system.limits import default_threads
-from fredsim.system.memory import machine_memory, peak_memory
+from fredsim.system.memory import machine_memory, peak_memory, refuse_beyond_memory
 
 
 @pytest.mark.parametrize(
@@ -131,3 +132,13 @@ def test_the_clock_of_kernels_elsewhere() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "True"
+
+
+def test_few_bytes_are_not_compared_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limits are read from files, which takes longer than what is asked of a small run."""
+    memory = Mock(return_value=2**20)
+    monkeypatch.setattr("fredsim.system.memory.machine_memory", memory)
+    refuse_beyond_memory(2**20 - 1, "it takes", "lower it")
+    memory.assert_not_called()
+    with pytest.raises(ConfigError, match=r"it takes 1\.05 MB, and this machine has 1\.05 MB of memory; lower it"):
+        refuse_beyond_memory(2**20 + 1, "it takes", "lower it")

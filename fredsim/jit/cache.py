@@ -26,6 +26,7 @@ from numba.core import caching, serialize
 from numba.core.ccallback import CFunc
 from numba.core.runtime.nrt import rtsys
 
+from fredsim.jit.subroutine import operators_found_once
 from fredsim.plugins.private_files import why_not_private
 from fredsim.system import notices
 from fredsim.system.given import at_home
@@ -185,7 +186,7 @@ class Compiled:
         callback = CFunc(self._function, ((types.int64,) * count, types.int64), {}, options)
         with suppress(OSError):  # if no folder can be written, every process compiles for itself
             setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
-        with uncollected():  # searching through what numba still has takes a tenth of the time
+        with uncollected(), operators_found_once():  # searching for garbage takes a tenth of the time
             callback.compile()
         return callback
 

@@ -26,6 +26,8 @@ def parts_of(name: str, form: str) -> tuple[str, str]:
 
 def module_named(text: str) -> str | None:
     """Return the module that a text in an experiment refers to, or None if it is no reference."""
+    if ":" not in text:  # most are none, and each run asks of each of its texts several times
+        return None
     for name in (text, *(text.removeprefix(prefix) for prefix in PREFIXES)):
         try:
             return parts_of(name, "")[0]

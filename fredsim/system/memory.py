@@ -90,8 +90,9 @@ def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
     """Raise ConfigError if `size` bytes are more than this machine has.
 
     The message begins with `what`, which needs the bytes, such as `data.size is 9; it takes`, and ends with `remedy`.
+    Few bytes are not compared, as by `fills_memory`.
     """
-    if size > (most := machine_memory()):
+    if size >= FEW and size > (most := machine_memory()):
         raise ConfigError(f"{what} {format_bytes(size)}, and this machine has {format_bytes(most)} of memory; {remedy}")
 
 
