@@ -28,7 +28,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.mark.parametrize(
     ("kinds", "count", "seed"),
     [
-        (",".join(KINDS), 12, 0),
+        (",".join(KINDS), 18, 0),
         *(
             pytest.param(kind, 10_000, 1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)], id=kind)
             for kind in KINDS

@@ -200,7 +200,7 @@ def test_every_reader_of_a_summary(recorded: Path, command: Command, request: py
     rng = random.Random(7)
     found = [one for base in (of, live, native) for one in forgeries(base, (*NONSENSE, *SIZES))]
     slow = request.config.getoption("--slow")
-    for what, forged in found if slow else rng.sample(found, 20):
+    for what, forged in found if slow else rng.sample(found, 30):
         readers = READERS if slow else rng.sample(READERS, 3)
         try_readers(command, what, partial(seal, summary=forged, files=False), readers)
 
@@ -248,7 +248,7 @@ def test_every_reader_of_a_configuration(recorded: Path, command: Command, reque
     )
     found, rng = list(configurations(plain)), random.Random(5)
     slow = request.config.getoption("--slow")
-    for what, forged in found if slow else rng.sample(found, 16):
+    for what, forged in found if slow else rng.sample(found, 24):
         try_readers(command, what, partial(write_config, data=forged), readers if slow else rng.sample(readers, 3))
 
 

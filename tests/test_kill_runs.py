@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-KILLS = 5
+KILLS = 8
 
 
 def test_killed_at_random(tmp_path: Path) -> None:
