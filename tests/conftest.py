@@ -15,12 +15,11 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import typer.main
-from _pytest import runner
 from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
@@ -78,21 +77,6 @@ def commit_asked_once(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.module.__name__.rpartition(".")[2] != "test_provenance":
             patched.setattr("fredsim.runs.many.runner.git_commit", SimpleNamespace(cache_clear=lambda: None))
         yield
-
-
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
-
-
-#: Calls a function with a megabyte of room for Python's frames. They are in pieces of 16 kB: a call at the end of one
-#: takes another from the system, and gives it back when it returns, which is slow where kernels are compiled.
-call_with_room = FunctionType(_call.__code__.replace(co_stacksize=2**17), globals())
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """Do a test as pytest does, in one piece of Python's stack."""
-    return call_with_room(runner.pytest_runtest_protocol, item, nextitem)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

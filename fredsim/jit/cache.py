@@ -29,6 +29,7 @@ from numba.core.runtime.nrt import rtsys
 from fredsim.jit.subroutine import operators_found_once
 from fredsim.plugins.private_files import why_not_private
 from fredsim.system import notices
+from fredsim.system.frames import in_one_piece
 from fredsim.system.given import at_home
 from fredsim.system.memory import uncollected
 
@@ -187,7 +188,7 @@ class Compiled:
         with suppress(OSError):  # if no folder can be written, every process compiles for itself
             setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
         with uncollected(), operators_found_once():  # searching for garbage takes a tenth of the time
-            callback.compile()
+            in_one_piece(callback.compile)()
         return callback
 
     @property
