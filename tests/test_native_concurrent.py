@@ -292,6 +292,26 @@ class DrawsLate(torch.nn.Linear):  # type: ignore[misc]
         return Shaken.apply(found, self.numpy) if self.training else found
 
 
+class DrawsBetween(torch.nn.Linear):  # type: ignore[misc]
+    """Draws nothing on the way back, but puts the generator there back to what it was, and then forth again."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        dropped = torch.nn.functional.dropout(x.flatten(1), training=self.training)
+        return checkpoint(super().forward, dropped, use_reentrant=False)
+
+
+class DrawsLateAtTimes(DrawsLate):
+    """By what it has drawn; nothing with the numbers of the first gradient that is tried."""
+
+    def forward(self, x: Any) -> Any:
+        late = float(torch.rand(1)) > 0.5 if self.training else False
+        found = torch.nn.Linear.forward(self, x.flatten(1))
+        return Shaken.apply(found, self.numpy) if late else found
+
+
 class Uncopied(torch.nn.Linear):  # type: ignore[misc]
     """Cannot be copied."""
 
@@ -371,11 +391,19 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "draws the same": (
         {"model": {"name": f"{HERE}SameNoise", **NATIVE}}, "it draws random numbers, and puts the generator back"
     ),
-    "draws again": ({"model": {"name": f"{HERE}DrawsAgain", **NATIVE}}, "it draws random numbers on the way back"),
-    "draws late": ({"model": {"name": f"{HERE}DrawsLate", **NATIVE}}, "it draws random numbers on the way back"),
-    "draws late from NumPy": (
-        {"model": {"name": f"{HERE}DrawsLate", "numpy": True, **NATIVE}}, "it draws random numbers on the way back"
-    ),
+    **{
+        name: (
+            {"model": {"name": f"{HERE}{module}", **NATIVE, **more}},
+            "it draws random numbers, and Python code of its backward pass may do so, too",
+        )
+        for name, module, more in (
+            ("draws again", "DrawsAgain", {}),
+            ("draws late", "DrawsLate", {}),
+            ("draws late from NumPy", "DrawsLate", {"numpy": True}),
+            ("draws late at times", "DrawsLateAtTimes", {}),
+            ("draws before what is computed again", "DrawsBetween", {}),
+        )
+    },
     "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
     "one thread": ({"threads": 1}, "no more are taken at once"),
     "counts": (own("Remembers"), "the attribute calls of model.name: torch:own_modules:Remembers has changed"),
