@@ -182,6 +182,26 @@ def test_few_clients_share_the_threads(simulate: Simulate) -> None:
     assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
 
 
+def test_each_pass_has_its_number_of_threads() -> None:
+    """Whatever number another thread sets before its first one, as an engine that measures the gradient's norm does."""
+    before, all_there = torch.get_num_threads(), threading.Barrier(3)
+    passes = ConcurrentPasses([None] * 3, 1)  # type: ignore[list-item]
+    time.sleep(0.05)  # they have begun
+    found: list[int] = []
+
+    def compute(*_: Any) -> None:
+        all_there.wait(10)
+        found.append(torch.get_num_threads())
+
+    try:
+        torch.set_num_threads(before + 1)
+        passes.run([0] * 3, compute)
+    finally:
+        torch.set_num_threads(before)
+        passes.close()
+    assert found == [1, 1, 1]
+
+
 def test_where_it_takes_longer_one_is_computed_at_a_time(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     base, seconds = experiment("asgd"), iter(range(1, 100))
     alone = simulate(base)

@@ -293,6 +293,7 @@ class ConcurrentPasses:
 
     def _serve(self, number: int, passes: Passes) -> None:
         """Do one task after the other."""
+        torch.get_num_threads()  # a thread's first use of its number makes it the one that was set last in any thread
         torch.set_num_threads(self.threads)  # of this thread alone
         with self._lock:
             while not self._closed:
