@@ -182,6 +182,26 @@ def test_few_clients_share_the_threads(simulate: Simulate) -> None:
     assert (found.folder / "params.safetensors").read_bytes() == (alone.folder / "params.safetensors").read_bytes()
 
 
+def test_each_pass_has_its_number_of_threads() -> None:
+    """Whatever number another thread sets before its first one, as an engine that measures the gradient's norm does."""
+    before, all_there = torch.get_num_threads(), threading.Barrier(3)
+    passes = ConcurrentPasses([None] * 3, 1)  # type: ignore[list-item]
+    time.sleep(0.05)  # they have begun
+    found: list[int] = []
+
+    def compute(*_: Any) -> None:
+        all_there.wait(10)
+        found.append(torch.get_num_threads())
+
+    try:
+        torch.set_num_threads(before + 1)
+        passes.run([0] * 3, compute)
+    finally:
+        torch.set_num_threads(before)
+        passes.close()
+    assert found == [1, 1, 1]
+
+
 def test_where_it_takes_longer_one_is_computed_at_a_time(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     base, seconds = experiment("asgd"), iter(range(1, 100))
     alone = simulate(base)
@@ -292,6 +312,26 @@ class DrawsLate(torch.nn.Linear):  # type: ignore[misc]
         return Shaken.apply(found, self.numpy) if self.training else found
 
 
+class DrawsBetween(torch.nn.Linear):  # type: ignore[misc]
+    """Draws nothing on the way back, but puts the generator there back to what it was, and then forth again."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        dropped = torch.nn.functional.dropout(x.flatten(1), training=self.training)
+        return checkpoint(super().forward, dropped, use_reentrant=False)
+
+
+class DrawsLateAtTimes(DrawsLate):
+    """By what it has drawn; nothing with the numbers of the first gradient that is tried."""
+
+    def forward(self, x: Any) -> Any:
+        late = float(torch.rand(1)) > 0.5 if self.training else False
+        found = torch.nn.Linear.forward(self, x.flatten(1))
+        return Shaken.apply(found, self.numpy) if late else found
+
+
 class Uncopied(torch.nn.Linear):  # type: ignore[misc]
     """Cannot be copied."""
 
@@ -371,11 +411,19 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "draws the same": (
         {"model": {"name": f"{HERE}SameNoise", **NATIVE}}, "it draws random numbers, and puts the generator back"
     ),
-    "draws again": ({"model": {"name": f"{HERE}DrawsAgain", **NATIVE}}, "it draws random numbers on the way back"),
-    "draws late": ({"model": {"name": f"{HERE}DrawsLate", **NATIVE}}, "it draws random numbers on the way back"),
-    "draws late from NumPy": (
-        {"model": {"name": f"{HERE}DrawsLate", "numpy": True, **NATIVE}}, "it draws random numbers on the way back"
-    ),
+    **{
+        name: (
+            {"model": {"name": f"{HERE}{module}", **NATIVE, **more}},
+            "it draws random numbers, and Python code of its backward pass may do so, too",
+        )
+        for name, module, more in (
+            ("draws again", "DrawsAgain", {}),
+            ("draws late", "DrawsLate", {}),
+            ("draws late from NumPy", "DrawsLate", {"numpy": True}),
+            ("draws late at times", "DrawsLateAtTimes", {}),
+            ("draws before what is computed again", "DrawsBetween", {}),
+        )
+    },
     "one client": ({"clients": {"count": 1, "batch_size": 4}}, "no more are taken at once"),
     "one thread": ({"threads": 1}, "no more are taken at once"),
     "counts": (own("Remembers"), "the attribute calls of model.name: torch:own_modules:Remembers has changed"),

@@ -98,6 +98,14 @@ def test_a_norm_whose_outputs_go_by_running_statistics(again: bool, simulate: Si
     np.testing.assert_allclose(list(found.metrics["validation_loss"]), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("served", ["averaged", "last"])
+def test_a_norm_whose_running_statistics_autograd_keeps(served: str, simulate: Simulate) -> None:
+    named = {"name": "torch:own_modules:two_norms", "numerics": "native", "buffers": served}
+    found = simulate(BASE | {"clients": {"count": CLIENTS, "batch_size": 3}, "model": named})
+    expected = by_hand(served, make=own_modules.two_norms)
+    np.testing.assert_allclose(list(found.metrics["validation_loss"]), expected, rtol=1e-4)
+
+
 def test_a_norm_that_stays_in_evaluation_does_so_in_the_gradient_norm(simulate: Simulate) -> None:
     """With dropout, which the norm is without, it is that of the same module where nothing is dropped."""
     changes = {"iterations": 4, "threads": 1, "evaluation": {"every": 2, "gradient_norm": True}}

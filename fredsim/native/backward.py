@@ -6,11 +6,16 @@ Where a CUDA graph is captured, the second is taken: the first adds on a stream 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
-__all__ = ["Way", "by_backward", "by_grad", "usual_way"]
+from fredsim.system.memory import uncollected
+
+__all__ = ["Way", "by_backward", "by_grad", "python_called", "usual_way"]
 
 #: Returns the gradients of a number, or of the sum of a vector's elements times weights, a tensor for each parameter.
 Way = Callable[[torch.Tensor, Sequence[torch.Tensor], torch.Tensor | None], Sequence[torch.Tensor]]
@@ -37,6 +42,28 @@ def by_grad(of: torch.Tensor, values: Sequence[torch.Tensor], weights: torch.Ten
 def usual_way(device: torch.device) -> Way:
     """Return the way that is taken on a device."""
     return by_backward if device.type == "cpu" else by_grad
+
+
+def python_called(of: torch.Tensor, values: Sequence[torch.Tensor]) -> set[CodeType]:
+    """Return the Python code that is called while the gradients of a number are computed.
+
+    Beside PyTorch's own, that is code of a torch.autograd.Function, of hooks, and of torch.utils.checkpoint.
+    """
+    found = set[CodeType]()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        del argument
+        if event == "call":
+            found.add(frame.f_code)
+
+    before = sys.getprofile()
+    with uncollected():  # a collection may call anything
+        sys.setprofile(note)
+        try:
+            torch.autograd.grad(of, values, allow_unused=True)
+        finally:
+            sys.setprofile(before)
+    return found
 
 
 def _filled(gradient: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ from fredsim.native.passes import Passes
 from fredsim.numerics.ops.draws import Draws
 from fredsim.plugins.failures import failed_on, is_interrupt
 from fredsim.plugins.outside import Outside
-from fredsim.plugins.seeding import generator_states, generators_kept
+from fredsim.plugins.seeding import generators_kept
 from fredsim.system.memory import format_bytes
 
 __all__ = ["ConcurrentPasses", "at_the_same_time"]
@@ -49,6 +49,8 @@ LEAST_BYTES, MOST_BYTES = 2**18, 2**30
 #: The most passes at the same time of a module that draws: one forward pass at a time does, which takes about a third
 #: of both passes' time.
 MOST_DRAWING = 3
+#: How many backward passes of a module that draws are looked at: what it has drawn may decide what they do.
+LOOKED_AT = 8
 
 
 def at_the_same_time(
@@ -115,13 +117,16 @@ def _obstacle(model: TorchModel, most: int) -> str:
 
 
 def _most_by_memory(passes: Passes, statistics: Arrays | None, most: int) -> tuple[int, str]:
-    """Compute a gradient; return how many may be computed at the same time by what it keeps, and why none can."""
-    with passes.drawing(Draws(0, 0, 0)), passes.following(statistics), RandomOperators(passes) as drawn:
-        kept = passes.kept_bytes(passes.model.initial_params, np.arange(passes.mu))
-    if drawn.backward:
-        return 1, "it draws random numbers on the way back"
-    if drawn.forward and not passes.draws:
+    """Compute some gradients; return how many may be computed at the same time by what one keeps, and why none can."""
+    start, rows = passes.model.initial_params, np.arange(passes.mu)
+    with passes.drawing(Draws(0, 0, 0)), passes.following(statistics), RandomOperators() as drawn:
+        kept = passes.kept_bytes(start, rows)
+    if drawn.found and not passes.draws:
         return 1, "it draws random numbers, and puts the generator back"
+    for number in range(LOOKED_AT if passes.draws else 0):
+        with passes.drawing(Draws(0, 0, number)), passes.following(statistics):
+            if passes.calls_python_back(start, rows):
+                return 1, "it draws random numbers, and Python code of its backward pass may do so, too"
     if kept < LEAST_BYTES:
         return 1, f"what a forward pass keeps is less than {format_bytes(LEAST_BYTES)}"
     most = min(most, MOST_BYTES // max(1, kept))
@@ -137,30 +142,18 @@ def _gradient(
 
 
 class RandomOperators(TorchDispatchMode):  # type: ignore[misc]
-    """Notes in a `with` block, in which one gradient is computed, in which of its passes random numbers are drawn."""
+    """Notes in a `with` block whether PyTorch draws random numbers, in this thread, from what all threads share."""
 
-    def __init__(self, passes: Passes) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.forward = self.backward = False
-        self._states: dict[str, bytes] | None = None  # before the backward pass
-        passes.forward.callback(self._turn)
-
-    def _turn(self) -> None:
-        self._states = generator_states()
+        self.found = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call an operator of PyTorch's."""
         before = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         result = func(*args, **(kwargs or {}))
-        if before is not None and not torch.equal(before, torch.get_rng_state()):
-            self.forward |= self._states is None
-            self.backward |= self._states is not None
+        self.found |= before is not None and not torch.equal(before, torch.get_rng_state())
         return result
-
-    def __exit__(self, *error: Any) -> None:
-        """Look at the generators, also at those that are not PyTorch's."""
-        self.backward |= self._states not in (None, generator_states())
-        super().__exit__(*error)
 
 
 def _shared(model: TorchModel) -> dict[str, Any]:
@@ -300,6 +293,7 @@ class ConcurrentPasses:
 
     def _serve(self, number: int, passes: Passes) -> None:
         """Do one task after the other."""
+        torch.get_num_threads()  # a thread's first use of its number makes it the one that was set last in any thread
         torch.set_num_threads(self.threads)  # of this thread alone
         with self._lock:
             while not self._closed:

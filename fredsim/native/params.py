@@ -47,7 +47,7 @@ class OwnParams:
     def __init__(self, model: TorchModel) -> None:
         named = dict(model.module.named_parameters())
         names = [name for name in named if name not in model.frozen]
-        self._values = [named[name] for name in names]
+        self.values = [named[name] for name in names]
         self.forget_gradients()  # which a user's factory may have left
         self._model, self._layout, self._device = model, model.layout, model.device
         self._way = usual_way(model.device)
@@ -97,7 +97,7 @@ class OwnParams:
             self.leave()
         parts = self._parts(params, stored=stored)
         for i in self._large:
-            self._values[i].data = parts[i]
+            self.values[i].data = parts[i]
         if self._small:
             torch._foreach_copy_([self._rooms[i] for i in self._small], [parts[i] for i in self._small])
         self._away = True
@@ -118,13 +118,13 @@ class OwnParams:
 
     def use(self, rooms: Tensors) -> None:
         """Let them be these tensors, of their own shapes."""
-        for value, room in zip(self._values, rooms, strict=True):
+        for value, room in zip(self.values, rooms, strict=True):
             value.data = room
         self._away, self._model.set_by = True, self
 
     def forget_gradients(self) -> None:
         """Let them have no `grad`, to which a backward pass would add."""
-        for value in self._values:
+        for value in self.values:
             value.grad = None
 
     def copied(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -139,18 +139,18 @@ class OwnParams:
     def leave(self) -> None:
         """View no array any longer, nor what another engine has set."""
         if self._away or self._model.set_by is not self:
-            for value, room in zip(self._values, self._rooms, strict=True):
+            for value, room in zip(self.values, self._rooms, strict=True):
                 value.data = room
             self._away, self._model.set_by = False, self
 
     @property
     def version(self) -> int:
         """A number that grows when a module changes its parameters in place."""
-        return sum(value._version for value in self._values)
+        return sum(value._version for value in self.values)
 
     def gradients(self, of: torch.Tensor, weights: torch.Tensor | None = None) -> Sequence[torch.Tensor]:
         """Return the gradients of a number, or of the sum of a vector's elements times `weights`."""
-        return self._way(of, self._values, weights)
+        return self._way(of, self.values, weights)
 
     def write(
         self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int] | None = None, *,
@@ -178,7 +178,7 @@ class OwnParams:
                 for part, room, kind in rooms
             ]
         if itself.base is not flat:  # else they would keep the array, and so themselves
-            if len(self._views) * len(self._values) >= MOST_VIEWS:
+            if len(self._views) * len(self.values) >= MOST_VIEWS:
                 self._views.clear()
             self._views[key] = weakref.ref(flat, lambda _: self._views.pop(key, None)), parts
         return parts

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call
 
+from fredsim.native.backward import python_called
 from fredsim.native.building import as_array
 from fredsim.native.checks import Unchanged, nothing_again
 from fredsim.native.losses import Each
@@ -110,6 +111,13 @@ class Passes:
             self.one(params, rows)
         return sum(found.values())
 
+    def calls_python_back(self, params: Array, rows: NDArray[np.int64]) -> bool:
+        """Return whether PyTorch calls Python code in the backward pass of a minibatch (see `python_called`)."""
+        self.own.copy(params)
+        x, y = self._train.take(torch.from_numpy(rows))
+        plain = torch.zeros(1, requires_grad=True)
+        return not python_called(self.losses(x, y).sum(), self.own.values) <= python_called(plain.sum(), [plain])
+
     def logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         """Return the module's outputs for samples, at these parameters by name, or at its own if there are none."""
         if not tensors:
@@ -156,17 +164,20 @@ class Passes:
             yield
             return
         self._begin = [torch.from_numpy(array) for array in statistics]
-        self._put_statistics()
+        for room, owner, name in self._running:
+            owner._buffers[name] = room  # the module may have assigned another one
+        torch._foreach_copy_([room for room, _, _ in self._running], self._begin)
         try:
             yield
         finally:
             self._begin = None
 
-    def _put_statistics(self) -> None:
-        """Let running statistics be those that a gradient begins with, in their own memory."""
+    def _begin_again(self, begin: Sequence[torch.Tensor]) -> None:
+        """Let running statistics be these, in new memory: autograd may need what the forward pass has read."""
+        rooms = [room for room, _, _ in self._running]
+        copies = {id(room): value.to(room.device, copy=True) for room, value in zip(rooms, begin, strict=True)}
         for room, owner, name in self._running:
-            owner._buffers[name] = room  # the module may have assigned another one
-        torch._foreach_copy_([room for room, _, _ in self._running], self._begin)
+            owner._buffers[name] = copies[id(room)]  # one that norms share is one copy
 
     def gradient(self, params: Array, rows: NDArray[np.int64]) -> Array:
         """Return the mean gradient (P,) of a minibatch; see `one`."""
@@ -246,7 +257,7 @@ class Passes:
         if self._begin is not None:
             self.statistics = [as_array(owner._buffers[name]) for _, owner, name in self._running]
             if self._reads_running:  # perhaps again, on the way back
-                self._put_statistics()
+                self._begin_again(self._begin)
         return found
 
     def _both(
