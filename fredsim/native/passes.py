@@ -70,7 +70,7 @@ class Passes:
         self.draws = False  # whether the module draws random numbers in training
         self.unchanged, self._places = Unchanged(self.module, model.frozen_values), _places(self.module)
         self.twins: list[Passes] = []
-        self.forward = ExitStack()  # what ends with the next forward pass
+        self._forward = ExitStack()  # what ends with the next forward pass
         #: Of those with the module and its copies, the one that draws: all draw from the same generators.
         self._turn, self._takes_turns = Lock(), False
         #: The memory of running statistics, the module that has each, and its name there.
@@ -153,7 +153,7 @@ class Passes:
             with ExitStack() as ending:
                 if self._takes_turns:
                     ending.enter_context(self._turn)
-                    self.forward = ending
+                    self._forward = ending
                 seed_by(draws)
                 yield
 
@@ -253,7 +253,7 @@ class Passes:
     def losses(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the losses (µ,) of a minibatch at the module's own parameters."""
         found = self._losses_of(self.logits({}, x), y)
-        self.forward.close()
+        self._forward.close()
         if self._begin is not None:
             self.statistics = [as_array(owner._buffers[name]) for _, owner, name in self._running]
             if self._reads_running:  # perhaps again, on the way back
