@@ -1,6 +1,7 @@
 """What was compiled is used again, as long as its text stays."""
 
 import hashlib
+import json
 import os
 import random
 import re
@@ -192,3 +193,52 @@ def test_the_code_is_that_of_all_of_numbas_passes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(subroutine, "LEFT_OUT", set())
     monkeypatch.setattr("fredsim.jit.cache.operators_found_once", nullcontext)
     assert llvm_code("as by numba") == found
+
+
+LATE = """
+import json
+import sys
+
+import fredsim
+from fredsim.jit import cache
+from fredsim.simulation.paths.fused import Fused
+from fredsim.simulation.paths.scheduled import Scheduled
+from fredsim.simulation.paths.snapshots import Snapshots
+
+
+def noted(function):
+    loaded.append(function.__self__._pyfunc.__name__)
+    return usual(function)
+
+
+def watched(advance):
+    def called(self, *given):
+        before = len(loaded)
+        advance(self, *given)
+        late.extend(loaded[before:])
+    return called
+
+
+loaded, late, usual, cache.in_one_piece = [], [], cache.in_one_piece, noted
+for kind in (Fused, Scheduled, Snapshots):
+    kind._advance = watched(kind._advance)
+fredsim.run(json.loads(sys.argv[1]), out=sys.argv[2])
+assert "evaluate" in loaded
+print(late)
+"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"path": "snapshots"}, {"clients": {"count": 4, "batch_size": 2, "clip_each_sample": 1.0}}, {}],
+    ids=["snapshots", "each sample", "hand"],
+)
+def test_nothing_is_compiled_while_events_are_processed(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Nor loaded from the cache: a first run would take longer than others, by its own account."""
+    experiment = {
+        "iterations": 6, "data": {"name": "digits"}, "server": {"name": "asgd", "lr": 0.01}, "backend": "numba",
+        "clients": {"count": 4, "batch_size": 2}, "evaluation": {"every": 3}, "threads": 1,
+    }  # fmt: skip
+    words = [sys.executable, "-c", LATE, json.dumps(experiment | changes), str(tmp_path / "run")]
+    found = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    assert found.stdout.strip().endswith("[]")

@@ -59,12 +59,12 @@ class NumbaEngine(OfPlans):
     def gradients(
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
-        """Compute the gradients of all minibatches together; see Engine."""
+        """Compute the gradients of all minibatches together, of none to compile; see Engine."""
         batches = len(rows)
-        if batches > self._batches:
-            self._allocate(batches)
+        if max(1, batches) > self._batches:
+            self._allocate(max(1, batches))
         rows = np.ascontiguousarray(rows, np.int64)
-        for begin in range(0, batches, self._together):
+        for begin in range(0, max(1, batches), self._together):
             some = slice(begin, min(begin + self._together, batches))
             self._arguments.set(
                 batches=some.stop - begin, held=addresses(held[some]), rows=rows[some], losses=self._losses[some],

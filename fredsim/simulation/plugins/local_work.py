@@ -200,10 +200,12 @@ class LocalWork(Stateful):
             return self._engine
         assert make is not None
         try:
-            return make()
+            found = make()
         except ConfigError as error:
             what = f"clients.clip_each_sample is {limit:g}, so that each sample is computed alone"
             raise ConfigError(f"{what}: {error}; leave it out, or give clients.clip") from None
+        found.gradients([], np.empty((0, 1), np.int64))  # compile now, so that it is not counted in the run's time
+        return found
 
     def __call__(
         self,
