@@ -67,6 +67,7 @@ MORE: dict[str, dict[str, Any]] = {
     "draws beside the shared generators of NumPy and Python": {"model": {"name": f"{HERE}Noise", **NATIVE}},
     "running statistics": own("pretrained", p=0.0, buffers="averaged"),
     "running statistics, and draws": own("pretrained", buffers="last"),
+    "running statistics, no waiting": own("pretrained", p=0.0, buffers="last") | {"dispatcher": {"wait": False}},
     "running statistics, in steps": own("pretrained", buffers="averaged") | {"clients": STEPS},
     "running statistics, and a probe": own("pretrained", buffers="averaged") | {"probe": {"every": 10}},
     "running statistics that are assigned": {"model": {"name": f"{HERE}assigns", "buffers": "averaged", **NATIVE}},
