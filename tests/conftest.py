@@ -149,7 +149,7 @@ def digits() -> Dataset:
 
 @pytest.fixture(autouse=True)
 def _few_to_look_through() -> Iterator[None]:
-    """Let collections of garbage look through little that earlier tests have left; runs on a device begin with one."""
+    """Let collections of garbage look through little that earlier tests have left."""
     yield
     if next(DONE) % 25 == 0:
         gc.collect()
@@ -378,6 +378,7 @@ def device_bytes(monkeypatch: pytest.MonkeyPatch) -> DeviceBytes:
 
     found, allocate = DeviceBytes(), emulation.Emulation.allocate
     monkeypatch.setattr(samples, "_SHARED", weakref.WeakValueDictionary())  # what is there is not counted
+    monkeypatch.setattr(emulation.Emulation, "taken", lambda _: 1.0)  # so that no run begins with another's garbage
     monkeypatch.setattr(
         emulation.Emulation, "allocate", lambda self, size: found.allocate(partial(allocate, self), size)
     )

@@ -60,7 +60,7 @@ for backend in ("cuda", "numba"):  # of the stub's room, 4.5 MiB are for what cl
     result = fredsim.run(large, out=f"{sys.argv[2]}/large-{backend}")
     found[f"large {backend}"] = result.summary["digest"]
 found["on the host"] = [*sizes]
-found["streams"] = machine().streams(2)
+found["streams"], found["taken"] = machine().streams(2), machine().taken()
 held = empty(2, on_host=True)
 held[...] = 2.0
 found["in order"] = [np.asarray(held).tolist()]
@@ -132,6 +132,7 @@ def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_expe
     assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
     assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
     assert found["streams"] == [256, 512]
+    assert found["taken"] == 2**-10
     assert found["in order"] == [[2.0, 2.0], [3.0, 3.0]]
     assert found["freed by another thread"] == 2
     assert found["large cuda"] == found["large numba"]

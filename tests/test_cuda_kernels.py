@@ -1,6 +1,7 @@
 """Each choice of kernels for a network's layers gives the bits of the NumPy oracle."""
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ CASES: list[tuple[tuple[int, ...], int, int]] = [
     ((64, 72, 10), 4, 3),
     ((36, 64, 48, 20), 8, 2),
     ((48, 136, 72, 10), 128, 2),
+    ((132, 124, 64, 10), 128, 2),
+    ((132, 128, 36, 10), 150, 1),
     ((20, 132, 17), 33, 2),
     ((33, 5, 3), 300, 1),
     ((9, 8, 7, 6, 5, 4, 3), 3, 2),
@@ -39,6 +42,10 @@ CASES: list[tuple[tuple[int, ...], int, int]] = [
     ((1, 1, 2), 1, 1),
 ]
 WINDOW = [(0, 2), (2, 5)]
+#: Below how many tiles smaller ones are chosen, so that one size is chosen always.
+TILES: list[dict[str, Any]] = [
+    {"FEW_TILES": few, "FEW_SMALL_TILES": smaller} for few, smaller in ((0, 0), (10**6, 0), (10**6, 10**6))
+]
 
 
 def data(inputs: int, classes: int) -> Dataset:
@@ -77,15 +84,15 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("few", [0, 10**6], ids=["large blocks", "small blocks"])
+@pytest.mark.parametrize("few", TILES, ids=["large", "small", "smaller"])
 @pytest.mark.parametrize(("sizes", "mu", "batches"), CASES, ids=str)
-def test_gradients(sizes: tuple[int, ...], mu: int, batches: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "FEW_BLOCKS", few)
+def test_gradients(sizes: tuple[int, ...], mu: int, batches: int, few: dict[str, Any]) -> None:
     model, dataset = Mlp(sizes), data(sizes[0], sizes[-1])
     held, rows = parameters(model, batches), np.random.default_rng(2).integers(0, ROWS, (batches, mu))
     expected, losses = GraphEngine(model.graph, dataset).gradients(held, rows)
     engine = CudaEngine(model, dataset, mu)
-    found, found_losses = engine.gradients([upload(params) for params in held], rows)
+    with patch.multiple(layers, **few):
+        found, found_losses = engine.gradients([upload(params) for params in held], rows)
     same(found, expected)
     same(found_losses, losses)
 
@@ -150,15 +157,15 @@ def test_the_first_event_after_which_parameters_are_not_finite() -> None:
         assert executor.advance(WINDOW, np.zeros(5, np.int64), nowhere, rows, coefficients)[1] == 3
 
 
-def test_these_cases_launch_every_kernel_of_layers(launched: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_these_cases_launch_every_kernel_of_layers(launched: set[str]) -> None:
     for sizes, mu, batches in CASES:
         dataset = data(sizes[0], sizes[-1])
         engine = CudaEngine(Mlp(sizes), dataset, mu)
-        for few in (0, 10**6):
-            monkeypatch.setattr(layers, "FEW_BLOCKS", few)
+        for few in TILES:
             launches = Launches(machine())  # never run
             engine.allocate(batches)
-            engine.add_passes(launches, batches, held=0, rows=0, losses=0)
+            with patch.multiple(layers, **few):
+                engine.add_passes(launches, batches, held=0, rows=0, losses=0)
             engine.add_gradients(launches, batches, 0)
     families = ("dense", "gradients", "losses", "outputs")
     assert launched >= {name for family in families for name in unit_of(family).kernels}
@@ -166,7 +173,7 @@ def test_these_cases_launch_every_kernel_of_layers(launched: set[str], monkeypat
 
 def test_structures_are_read_from_the_sources() -> None:
     kernel = unit_of("gradients").kernels["gradient_64"]
-    assert (kernel.threads, kernel.shared) == (128, 4 * (2 * 64 * 20 + 2 * 16 * 64 + 2 * 8 * 128 * 4))
+    assert (kernel.threads, kernel.shared) == (128, 4 * (3 * 16 * (64 + 64) + 2 * 8 * 128 * 4 + 2 * 128))
     fields = kernel.arguments.fields
     assert fields is not None
     found = {name: (fields[name][0].base.name, fields[name][1]) for name in ("x", "at", "inputs", "rows", "mu")}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.cuda.array import upload
-from fredsim.cuda.machines import machine
+from fredsim.cuda.array import empty, upload
+from fredsim.cuda.machines import MOST_GARBAGE, free_garbage, machine
 from fredsim.cuda.places import PIECE, NoRoomError, Places, place
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
-from tests.conftest import needs_cuda
+from tests.conftest import DeviceBytes, needs_cuda
 
 pytestmark = needs_cuda
 Simulate = Callable[..., Result]
@@ -153,3 +153,17 @@ def test_stopped_and_resumed(
     room(20_000)
     execute(experiment, Path("parts"))
     assert command("compare", "whole", "parts")[0] == 0
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2])
+def test_what_earlier_runs_have_left_is_freed_if_it_may_be_much(
+    share: float, device_bytes: DeviceBytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An array that refers to itself stands for it."""
+    monkeypatch.setattr(type(machine()), "taken", lambda _: share)
+    around: list[Any] = [empty(4)]
+    around.append(around)
+    del around
+    assert device_bytes.live == 16
+    free_garbage()
+    assert device_bytes.live == (0 if share > MOST_GARBAGE else 16)

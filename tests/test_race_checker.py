@@ -30,7 +30,7 @@ from fredsim.cuda.networks.engine import CudaGraphEngine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.rules import unit_of_rule
 from tests.race_checker.checked import CheckedEmulation, as_the_machine, unavailable
-from tests.test_cuda_kernels import CASES, ROWS, data, parameters
+from tests.test_cuda_kernels import CASES, ROWS, TILES, data, parameters
 from tests.test_cuda_networks import LARGE_NORMS, NETWORKS, normed, tiles
 from tests.test_cuda_networks import data as data_of
 
@@ -216,8 +216,8 @@ def perceptrons() -> None:
     for sizes, mu, _ in CASES:
         model, rows = Mlp(sizes), np.random.default_rng(2).integers(0, ROWS, (2, mu))
         held = [upload(params) for params in parameters(model, 2)]
-        for few in (0, 10**6):
-            with patch.object(layers, "FEW_BLOCKS", few):
+        for few in TILES:
+            with patch.multiple(layers, **few):
                 CudaEngine(model, data(sizes[0], sizes[-1]), mu).gradients(held, rows)
 
 

@@ -163,15 +163,25 @@ class Driver:
 
     def room(self) -> int:
         """Return how many bytes can be allocated now: what nobody has, and what this process has freed and kept."""
+        free, _, kept, used = self._bytes()
+        return free + kept - used
+
+    def taken(self) -> float:
+        """Return which share of all memory is allocated now, by this process."""
+        _, total, _, used = self._bytes()
+        return used / total
+
+    def _bytes(self) -> tuple[int, int, int, int]:
+        """Return how many bytes nobody has, and there are, and how many this process keeps, and of these has in use."""
         self.use()
-        code, free, _ = cuda.cuMemGetInfo()
+        code, free, total = cuda.cuMemGetInfo()
         _check(code)
         kinds = cuda.CUmemPool_attribute
         kept, used = (
             int(_value(cuda.cuMemPoolGetAttribute(self._pool, kind)))
             for kind in (kinds.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, kinds.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         )
-        return int(free) + kept - used
+        return int(free), int(total), kept, used
 
     def allocate_on_host(self, size: int) -> Memory:
         """Return memory of the host, locked in place, at whose address kernels find it, too."""

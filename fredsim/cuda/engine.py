@@ -55,7 +55,7 @@ class QueuedEngine(Evaluation, CudaOperations):
 
     why_whole = ""
     queues = True
-    window_bytes = 256 * 2**20
+    window_bytes = 2**30
 
     def __init__(self, dataset: Dataset, mu: int, size: int, draw: Draw) -> None:
         """`size` is P."""

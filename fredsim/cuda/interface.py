@@ -63,6 +63,9 @@ class Machine(Protocol):
     def room(self) -> int:
         """Return how many bytes can be allocated now, about."""
 
+    def taken(self) -> float:
+        """Return which share of all memory is allocated now, by this process."""
+
     def allocate_on_host(self, size: int) -> Memory:
         """Return `size` bytes of the host's memory that kernels use as the device's, but more slowly.
 

@@ -30,13 +30,16 @@ NARROW = 16
 #: The samples that one block of a gradient's kernel sums, the layers that one launch of it takes, the threads of a
 #: block of thin minibatches and the rows of each.
 LEAVES, LAYERS, BLOCK, ROWS = 128, 4, 128, 4
-#: How many large blocks a launch should have at least; with fewer, small blocks use more of a device.
-FEW_BLOCKS = 64
+#: How many tiles of 64 × 64, and of 16 × 32, a launch has at least; else smaller ones use more of a device.
+FEW_TILES, FEW_SMALL_TILES = 96, 128
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Addresses on the device: of each layer's z and errors, (B, µ, width) each; and the network's shape."""
+    """Addresses on the device: of each layer's z and errors, (B, µ, width) each; and the network's shape.
+
+    Where z of a hidden layer would be is h, what it gives the next one: z, or 0 if that is negative.
+    """
 
     sizes: Sequence[int]
     z: Sequence[int]
@@ -72,19 +75,21 @@ def add_forward(launches: Launches, space: Workspace, batches: Any, mu: int, lay
     kernels = machine().load(unit_of("dense"))
     for layer, (inputs, width) in enumerate(pairwise(space.sizes[: layers + 1])):
         fields = {
-            "held": given["held"], "rows": given["rows"], "x": given["x"] if layer == 0 else space.z[layer - 1],
+            "held": given["held"], "rows": 0 if layer else given["rows"],
+            "x": space.z[layer - 1] if layer else given["x"],
             "out": space.z[layer], "at": space.offsets[layer], "mu": mu, "inputs": inputs, "width": width,
+            "hidden": layer < len(space.sizes) - 2,
         }  # fmt: skip
-        _add(launches, kernels, "forward" if layer else "forward_first", width, batches, mu, fields)
+        _add(launches, kernels, "forward", width, batches, mu, fields)
 
 
 def add_outputs(launches: Launches, space: Workspace, batches: Any, mu: int, x: int, **fields: Any) -> None:
     """Add a narrow last layer, with losses and errors; the fields are held, rows, labels and losses."""
     kernels, hidden = machine().load(unit_of("outputs")), len(space.sizes) > 2
     launches.add(
-        kernels["outputs_hidden" if hidden else "outputs_first"], (-(-mu // 8), 1, batches),
-        x=space.z[-2] if hidden else x, z=space.z[-1], errors=space.errors[-1], at=space.offsets[-1], mu=mu,
-        inputs=space.sizes[-2], classes=space.sizes[-1], **fields,
+        kernels["outputs"], (-(-mu // 8), 1, batches), x=space.z[-2] if hidden else x, z=space.z[-1],
+        errors=space.errors[-1], at=space.offsets[-1], mu=mu, inputs=space.sizes[-2], classes=space.sizes[-1],
+        gathered=not hidden, **fields,
     )  # fmt: skip
 
 
@@ -94,7 +99,7 @@ def add_backward(launches: Launches, space: Workspace, batches: Any, mu: int, he
     for layer in range(len(space.sizes) - 2, 0, -1):
         inputs, width = space.sizes[layer : layer + 2]
         fields = {
-            "held": held, "x": space.errors[layer], "z": space.z[layer - 1], "out": space.errors[layer - 1],
+            "held": held, "x": space.errors[layer], "h": space.z[layer - 1], "out": space.errors[layer - 1],
             "at": space.offsets[layer], "mu": mu, "inputs": inputs, "width": width,
         }  # fmt: skip
         if width <= NARROW:
@@ -110,12 +115,22 @@ def _add(
     if mu <= THIN:
         launches.add(kernels[f"{name}_thin_{ROUNDED[mu]}"], (-(-columns // 64), 1, batches), **fields)
         return
-    blocks = -(-mu // 64) * -(-columns // 64)
-    few = (blocks * np.asarray(batches) < FEW_BLOCKS) | (mu <= 16)
-    if not np.all(few):
-        launches.add(kernels[f"{name}_64"], (-(-mu // 64), -(-columns // 64), batches), ~few, **fields)
-    if np.any(few):
-        launches.add(kernels[f"{name}_16"], (-(-mu // 16), -(-columns // 32), batches), few, **fields)
+    large = -(-mu // 64) * -(-columns // 64) * np.asarray(batches)
+    small = (large < FEW_TILES) | (mu <= 16)
+    smaller = small & (-(-mu // 16) * -(-columns // 32) * np.asarray(batches) < FEW_SMALL_TILES)
+    for down, across, where in (64, _across([columns]), ~small), (16, 32, small & ~smaller), (8, 16, smaller):
+        if np.any(where):
+            grid = -(-mu // down), -(-columns // across), batches
+            launches.add(kernels[f"{name}_{down}x{across}"], grid, where, **fields)
+
+
+def _across(widths: Sequence[int], rows: Sequence[int] = (1,)) -> int:
+    """Return how many columns tiles have for matrices of so many: 32 if tiles of 64 cover an eighth more."""
+
+    def area(across: int) -> int:
+        return sum(-(-width // across) * across * some for width, some in zip(widths, rows, strict=False))
+
+    return 32 if 8 * area(32) <= 7 * area(64) else 64
 
 
 def add_softmax(launches: Launches, space: Workspace, samples: Any, **fields: Any) -> None:
@@ -130,8 +145,9 @@ def add_gradients(
 ) -> None:
     """Add the mean gradients of all layers, `stride` elements apart; `sums` are those of parts of a minibatch."""
     kernels, parts = machine().load(unit_of("gradients")), parts_of(mu)
-    kernel = kernels[f"gradient_thin_{ROUNDED[mu]}" if mu <= THIN else "gradient_64"]
     for begin in range(0, len(space.sizes) - 1, LAYERS):
+        across = _across(space.sizes[begin + 1 : begin + LAYERS + 1], space.sizes[begin:])
+        kernel = kernels[f"gradient_thin_{ROUNDED[mu]}" if mu <= THIN else f"gradient_{across}"]
         blocks, fields = _minibatches(space, begin, mu, x, rows)
         fields |= {"out": sums if parts > 1 else out, "stride": stride, "parts": parts}
         launches.add(kernel, (blocks, parts, batches), **fields)
@@ -157,7 +173,8 @@ def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any, tall:
     def each(values: Sequence[int]) -> list[int]:
         return [values[layer] for layer in layers] + padding
 
-    tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu, tall) for layer in layers]
+    across = _across(space.sizes[begin + 1 : begin + LAYERS + 1], space.sizes[begin:])
+    tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu, tall, across) for layer in layers]
     firsts = [sum(tiles[:number]) for number in range(len(tiles))]
     fields = {
         "x": each([x, *space.z]), "errors": each(space.errors), "at": each(space.offsets), "inputs": each(space.sizes),
@@ -167,10 +184,10 @@ def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any, tall:
     return sum(tiles), fields
 
 
-def _tiles(inputs: int, width: int, mu: int, tall: int = 0) -> int:
+def _tiles(inputs: int, width: int, mu: int, tall: int, across: int) -> int:
     """Return how many blocks a layer's gradient takes, of one minibatch and one part; with `tall`, its updates."""
     if tall:
         return -(-(inputs + 1) // (4 * tall)) * -(-width // 128)
     if mu <= THIN:
         return -(-(-(-(inputs + 1) // ROWS) * width) // BLOCK)
-    return -(-(inputs + 1) // 64) * -(-width // 64)
+    return -(-(inputs + 1) // 64) * -(-width // across)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 
 from fredsim.cuda.interface import Machine
 
-__all__ = ["EMULATED", "machine"]
+__all__ = ["EMULATED", "free_garbage", "machine"]
 
 #: Whether kernels run on this machine's processor, compiled by its C++ compiler.
 EMULATED = os.environ.get("FREDSIM_EMULATE", "0") == "1"
+#: The share of the memory that this process may have before it looks for what nobody needs.
+MOST_GARBAGE = 1 / 8
 
 
 @functools.cache
@@ -23,3 +26,12 @@ def machine() -> Machine:
     from fredsim.cuda.driver import Driver
 
     return Driver()
+
+
+def free_garbage() -> None:
+    """Free what earlier runs have left on the machine, if it may be much: what refers to itself is not freed at once.
+
+    Looking for it takes as long as a short run.
+    """
+    if machine().taken() > MOST_GARBAGE:
+        gc.collect()

@@ -46,7 +46,10 @@ def run_cell(backend: str, threads: Sequence[int], every: int, jobs: int, *, net
     sys.path[:0] = [str(ROOT), str(HERE)]  # also of the processes that the pool starts
     make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
-    chosen = [one for one in make.experiments().items() if make.is_network(one[1]) or not networks][::every]
+    chosen = [
+        one for one in make.experiments().items()
+        if make.has_kernels(one[1], backend) and (make.is_network(one[1]) or not networks)
+    ][::every]  # fmt: skip
     code = {"code": importlib.import_module("fredsim.cuda.machines").machine().name} if backend == "cuda" else {}
     versions = {}
     for name in VERSIONS[:1] if backend == "numpy" else VERSIONS:

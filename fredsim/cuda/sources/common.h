@@ -39,7 +39,7 @@ DEVICE float* read(float* const* at) { return (float*)__ldg((const i64*)at); }
 DEVICE void lower(int* at, int x) { atomicMin(at, x); }
 DEVICE void raise(int* at, int x) { atomicMax(at, x); }
 // Copies between global and shared memory that go on while the threads compute, in groups: `copy` begins one of 4 or 16
-// bytes, and writes zeros if not `valid`; `end_group` ends a group; `wait_for` waits until at most N groups are under way.
+// bytes, and one that is not `valid` writes zeros; `end_group` ends a group; `wait_for` waits until at most N groups are under way.
 #if __CUDA_ARCH__ >= 800
 DEVICE void copy4(float* to, const float* from, bool valid) {
   const u32 address = (u32)__cvta_generic_to_shared(to);
@@ -51,6 +51,9 @@ DEVICE void copy16(float* to, const float* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from), "r"(bytes));
 }
+DEVICE void copy16(float* to, const float* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
+}
 DEVICE void end_group() { asm volatile("cp.async.commit_group;\n" ::); }
 template <int N> DEVICE void wait_for() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N)); }
 #else  // older devices have no such copies: each is done at once
@@ -58,6 +61,7 @@ DEVICE void copy4(float* to, const float* from, bool valid) { *to = valid ? *fro
 DEVICE void copy16(float* to, const float* from, bool valid) {
   *(float4*)to = valid ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
+DEVICE void copy16(float* to, const float* from) { *(float4*)to = *(const float4*)from; }
 DEVICE void end_group() {}
 template <int N> DEVICE void wait_for() {}
 #endif
@@ -91,4 +95,25 @@ DEVICE void write_four(float* to, const float* four, int count, bool whole) {
   else
     UNROLL for (int c = 0; c < 4; c++)
       if (c < count) to[c] = four[c];
+}
+
+DEVICE bool lies_in_fours(const float* at) { return ((i64)at & 15) == 0; }
+
+// Begin copies of four neighbours to shared memory, of which the first `count` exist; the others become +0. `some` is any
+// address that may be read.
+DEVICE void copy_some(float* to, const float* from, const float* some, int count) {
+  UNROLL for (int c = 0; c < 4; c++) copy4(to + c, c < count ? from + c : some, c < count);
+}
+
+// A thread's place in a block of 8 × ACROSS threads, which have a tile in common. A warp has 4 × 8 of these places, in an
+// order in which it reads four floats of each row, or of each column, from shared memory without waiting: neighbours
+// share a row, next but one a column.
+struct Lane {
+  int row;
+  int column;
+};
+template <int ACROSS> DEVICE Lane lane_of() {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = (lane >> 1 & 1) + (lane >> 4) * 2, column = (lane & 1) + (lane >> 2 & 3) * 2;
+  return {warp / (ACROSS / 8) * 4 + row, warp % (ACROSS / 8) * 8 + column};
 }

@@ -1,172 +1,141 @@
 // Dense layers of B minibatches of µ samples, each at its own parameters.
 //
 // The order of sums, where w (inputs, width) and then b (width) are a layer's parameters:
-//   forward    z[m, j] = (Σ_k x[m, k]·w[k, j], k ascending from +0) + b[j]
-//   propagate  e[m, k] = Σ_j d[m, j]·w[k, j], j ascending from +0; then +0 unless z[m, k] > 0
+//   forward    z[m, j] = (Σ_k x[m, k]·w[k, j], k ascending from +0) + b[j]; of a hidden layer h = z if z > 0, else +0
+//   propagate  e[m, k] = Σ_j d[m, j]·w[k, j], j ascending from +0; then +0 unless h[m, k] > 0
 // A thread holds the sums of a few outputs in registers; no sum is divided between threads. Terms beyond the last are
 // 0·0, which change no sum: a sum that begins at +0 is never −0.
 #include "common.h"
 
 struct Dense {
   const float* const* held;  // (B,): each minibatch's parameters
-  const float* x;            // what is combined: the data set, z of the layer below (µ rows a minibatch), or errors
-  const int* rows;           // (B, µ): the samples' rows of the data set, of the first layer
-  const float* z;            // of the layer below, (B, µ, inputs): which errors pass
+  const float* x;            // what is combined: the data set, h of the layer below (µ rows a minibatch), or errors
+  const int* rows;           // (B, µ): the samples' rows of the data set, of the first layer; else null
+  const float* h;            // of the layer below, (B, µ, inputs): which errors pass
   float* out;                // (B, µ, width) or (B, µ, inputs)
   i64 at;                    // where the layer begins in the parameters
   int mu;
   int inputs;
   int width;
+  int hidden;                // whether h is written, not z
 };
 
-enum Kind { FIRST, HIDDEN, BACK };
-
-// ---- tiles of M samples × N outputs of one minibatch, for many samples, in blocks of (M / TM)·(N / TN) threads with TM × TN sums each.
-// K terms at a time are in shared memory, twice: while one half is used, the other is filled.
-template <int M, int N, int K, int TM, int TN, int KIND> DEVICE void tile(const Dense& p) {
-  constexpr int T = (M / TM) * (N / TN), PM = M + 4, PN = N + 4, LM = M * K / T, LN = N * K / T;
-  SHARED(float, shared);  // [2][K][PM], then [2][K][PN]
-  float* const left = shared;
-  float* const right = shared + 2 * K * PM;
-  const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * M, n0 = blockIdx.y * N, tm = t / (N / TN), tn = t % (N / TN);
-  const int length = KIND == BACK ? p.width : p.inputs, columns = KIND == BACK ? p.inputs : p.width;
-  const float* const w = p.held[b] + p.at;
-  const float* from[LM];
-  UNROLL for (int i = 0; i < LM; i++) {
-    const int m = m0 + (t + i * T) / K;
-    const i64 sample = (i64)b * p.mu + m;
-    from[i] = m < p.mu ? p.x + (KIND == FIRST ? (i64)p.rows[sample] : sample) * length : nullptr;
-  }
-  float a[LM], c[LN];
-  auto fetch = [&](int k0) {
-    UNROLL for (int i = 0; i < LM; i++) {
-      const int k = k0 + (t + i * T) % K;
-      a[i] = from[i] && k < length ? from[i][k] : 0.0f;
-      if (KIND == HIDDEN) a[i] = positive(a[i]);
-    }
-    UNROLL for (int i = 0; i < LN; i++) {
-      const int id = t + i * T, k = k0 + (KIND == BACK ? id % K : id / N), n = n0 + (KIND == BACK ? id / K : id % N);
-      c[i] = k < length && n < columns ? w[KIND == BACK ? (i64)n * length + k : (i64)k * columns + n] : 0.0f;
-    }
-  };
-  auto put = [&](int half) {
-    UNROLL for (int i = 0; i < LM; i++) {
-      const int id = t + i * T;
-      left[(half * K + id % K) * PM + id / K] = a[i];
-    }
-    UNROLL for (int i = 0; i < LN; i++) {
-      const int id = t + i * T, k = KIND == BACK ? id % K : id / N, n = KIND == BACK ? id / K : id % N;
-      right[(half * K + k) * PN + n] = c[i];
-    }
-  };
-  auto row = [&](int i) { return i / 4 * (M / (TM / 4)) + tm * 4 + i % 4; };
-  auto column = [&](int j) { return j / 4 * (N / (TN / 4)) + tn * 4 + j % 4; };
-  float sum[TM][TN];
-  UNROLL for (int i = 0; i < TM; i++)
-    UNROLL for (int j = 0; j < TN; j++) sum[i][j] = 0.0f;
-  const int steps = (length + K - 1) / K;
-  fetch(0);
-  put(0);
-  barrier();
-  for (int step = 0; step < steps; step++) {
-    if (step + 1 < steps) fetch((step + 1) * K);
-    const float* const A = left + (step & 1) * K * PM;
-    const float* const C = right + (step & 1) * K * PN;
-    UNROLL for (int k = 0; k < K; k++) {
-      float u[TM], v[TN];
-      UNROLL for (int i = 0; i < TM; i += 4) *(float4*)(u + i) = *(const float4*)(A + k * PM + row(i));
-      UNROLL for (int j = 0; j < TN; j += 4) *(float4*)(v + j) = *(const float4*)(C + k * PN + column(j));
-      UNROLL for (int i = 0; i < TM; i++)
-        UNROLL for (int j = 0; j < TN; j++) sum[i][j] = sum[i][j] + u[i] * v[j];
-    }
-    if (step + 1 < steps) put((step + 1) & 1);
-    barrier();
-  }
-  UNROLL for (int j = 0; j < TN; j++) {
-    const int n = n0 + column(j);
-    if (n >= columns) continue;
-    const float bias = KIND == BACK ? 0.0f : w[(i64)length * columns + n];
-    UNROLL for (int i = 0; i < TM; i++) {
-      const int m = m0 + row(i);
-      if (m >= p.mu) continue;
-      const i64 place = ((i64)b * p.mu + m) * columns + n;
-      if (KIND == BACK) p.out[place] = p.z[place] > 0.0f ? sum[i][j] : 0.0f;
-      else p.out[place] = sum[i][j] + bias;
-    }
-  }
+// Where the inputs of sample m of minibatch b begin, of `length` numbers.
+DEVICE const float* inputs_of(const Dense& p, int b, int m, int length) {
+  const i64 sample = (i64)b * p.mu + m;
+  return p.x + (p.rows ? (i64)p.rows[sample] : sample) * length;
 }
 
-KERNEL(forward_first_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, FIRST>(p); }
-KERNEL(forward_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, HIDDEN>(p); }
-KERNEL(propagate_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, BACK>(p); }
+DEVICE float output_of(const Dense& p, float sum, float bias) { return p.hidden ? positive(sum + bias) : sum + bias; }
 
-// ---- tiles of 16 samples × 32 outputs, for few samples or few minibatches, where latency counts: a thread has 2 × 4
-// sums, and the next STAGES − 1 chunks of K terms are on their way to shared memory while one is used.
-template <int KIND> DEVICE void small_tile(const Dense& p) {
-  constexpr int T = 64, M = 16, N = 32, K = 32, PM = M + 4, PN = N + 4, STAGES = 4, LM = M * K / T, LN = N * K / T;
+// ---- tiles of M samples × N outputs of one minibatch: a thread has M / 8 × TN sums. The next STAGES − 1 chunks of K
+// terms are on their way to shared memory while one is used.
+template <int M, int N, int TN, int K, int STAGES, bool BACK> DEVICE void tile(const Dense& p) {
+  constexpr int TM = M / 8, T = 8 * N / TN, PK = K + 4, LM = M * K / 4 / T, LN = N * K / 4 / T;
+  constexpr int LEFT = M * PK, RIGHT = BACK ? N * PK : K * N;
   SHARED(float, shared);
-  float* const left = shared;                    // [STAGES][K][PM]
-  float* const right = shared + STAGES * K * PM;  // [STAGES][K][PN]
-  const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * M, n0 = blockIdx.y * N, tm = t / 8 * 2, tn = t % 8 * 4;
-  const int length = KIND == BACK ? p.width : p.inputs, columns = KIND == BACK ? p.inputs : p.width;
-  const int chunks = (length + K - 1) / K;
+  float* const left = shared;                    // [STAGES][M][PK]
+  float* const right = shared + STAGES * LEFT;   // [STAGES][K][N]; of w's rows, which have the terms, [STAGES][N][PK]
+  auto left_at = [](int id) { return id / (K / 4) * PK + id % (K / 4) * 4; };
+  auto right_at = [](int id) { return BACK ? id / (K / 4) * PK + id % (K / 4) * 4 : id / (N / 4) * N + id % (N / 4) * 4; };
+  const Lane own = lane_of<N / TN>();
+  const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * M, n0 = blockIdx.y * N;
+  const int length = BACK ? p.width : p.inputs, columns = BACK ? p.inputs : p.width, chunks = (length + K - 1) / K;
   const float* const w = p.held[b] + p.at;
-  const float* from[LM];
+  const bool fours = length % 4 == 0 && columns % 4 == 0 && lies_in_fours(p.x) && lies_in_fours(w);
+  // Where a thread's copies of the next chunk begin, four floats each. What is beyond the last sample or column is that
+  // of another, as nobody sees the sums; what is beyond the last term is +0.
+  const float* a[LM];
+  const float* c[LN];
   UNROLL for (int i = 0; i < LM; i++) {
-    const int m = m0 + (t + i * T) / K;
-    const i64 sample = (i64)b * p.mu + m;
-    from[i] = m < p.mu ? p.x + (KIND == FIRST ? (i64)p.rows[sample] : sample) * length : nullptr;
+    const int id = t + i * T;
+    a[i] = inputs_of(p, b, smaller(m0 + id / (K / 4), p.mu - 1), length) + id % (K / 4) * 4;
   }
-  auto request = [&](int chunk) {
-    const int stage = chunk % STAGES, k0 = chunk * K;
-    if (chunk < chunks) {
+  UNROLL for (int i = 0; i < LN; i++) {
+    const int id = t + i * T;
+    if (BACK) c[i] = w + (i64)smaller(n0 + id / (K / 4), columns - 1) * length + id % (K / 4) * 4;
+    else c[i] = w + (i64)(id / (N / 4)) * columns + (n0 + id % (N / 4) * 4 < columns ? n0 + id % (N / 4) * 4 : 0);
+  }
+  int terms = length;  // that are not requested yet
+  auto request = [&](float* to_left, float* to_right) {
+    if (fours && terms >= K) {
+      UNROLL for (int i = 0; i < LM; i++) copy16(to_left + left_at(t + i * T), a[i]);
+      UNROLL for (int i = 0; i < LN; i++) copy16(to_right + right_at(t + i * T), c[i]);
+    } else if (terms > 0) {
       UNROLL for (int i = 0; i < LM; i++) {
-        const int id = t + i * T, k = id % K;
-        const bool valid = from[i] && k0 + k < length;
-        copy4(left + (stage * K + k) * PM + id / K, valid ? from[i] + k0 + k : p.x, valid);
+        const int id = t + i * T;
+        copy_some(to_left + left_at(id), a[i], p.x, terms - id % (K / 4) * 4);
       }
-      UNROLL_LITTLE for (int i = 0; i < LN; i++) {
-        const int id = t + i * T, k = KIND == BACK ? id % K : id / N, n = KIND == BACK ? id / K : id % N;
-        const bool valid = k0 + k < length && n0 + n < columns;
-        const i64 place = KIND == BACK ? (i64)(n0 + n) * length + k0 + k : (i64)(k0 + k) * columns + n0 + n;
-        copy4(right + (stage * K + k) * PN + n, valid ? w + place : w, valid);
+      UNROLL for (int i = 0; i < LN; i++) {
+        const int id = t + i * T, n = n0 + id % (N / 4) * 4;
+        const int count = BACK ? terms - id % (K / 4) * 4 : id / (N / 4) < terms ? columns - n : 0;
+        copy_some(to_right + right_at(id), c[i], w, count);
       }
     }
     end_group();
+    UNROLL for (int i = 0; i < LM; i++) a[i] += K;
+    UNROLL for (int i = 0; i < LN; i++) c[i] += BACK ? K : (i64)K * columns;
+    terms -= K;
   };
-  for (int chunk = 0; chunk < STAGES - 1; chunk++) request(chunk);
-  float sum[2][4] = {};
-  for (int chunk = 0; chunk < chunks; chunk++) {
+  UNROLL for (int stage = 0; stage < STAGES - 1; stage++) request(left + stage * LEFT, right + stage * RIGHT);
+  float sum[TM][TN];
+  UNROLL for (int i = 0; i < TM; i++)
+    UNROLL for (int j = 0; j < TN; j++) sum[i][j] = 0.0f;
+  const float* A = left + own.row * PK;  // of the chunk that is used
+  const float* C = right + (BACK ? own.column * PK : own.column * TN);
+  for (int chunk = 0, stage = 0; chunk < chunks; chunk++) {
     wait_for<STAGES - 2>();
     barrier();
-    request(chunk + STAGES - 1);
-    const float* const A = left + chunk % STAGES * K * PM + tm;
-    const float* const C = right + chunk % STAGES * K * PN + tn;
-    UNROLL for (int k = 0; k < K; k++) {
-      float v[4];
-      *(float4*)v = *(const float4*)(C + k * PN);
-      UNROLL for (int i = 0; i < 2; i++) {
-        const float u = KIND == HIDDEN ? positive(A[k * PM + i]) : A[k * PM + i];
-        UNROLL for (int j = 0; j < 4; j++) sum[i][j] = sum[i][j] + u * v[j];
+    const int next = stage == 0 ? STAGES - 1 : stage - 1;
+    request(left + next * LEFT, right + next * RIGHT);
+    UNROLL for (int k = 0; k < K; k += 4) {
+      float u[TM][4], v[4][4];  // v of four terms, or of the columns
+      UNROLL for (int i = 0; i < TM; i++) *(float4*)u[i] = *(const float4*)(A + 8 * i * PK + k);
+      if (BACK) {
+        UNROLL for (int j = 0; j < TN; j++) *(float4*)v[j] = *(const float4*)(C + N / TN * j * PK + k);
+      } else {
+        UNROLL for (int term = 0; term < 4; term++) {
+          if (TN == 4) *(float4*)v[term] = *(const float4*)(C + (k + term) * N);
+          else *(float2*)v[term] = *(const float2*)(C + (k + term) * N);
+        }
       }
+      UNROLL for (int term = 0; term < 4; term++)
+        UNROLL for (int i = 0; i < TM; i++)
+          UNROLL for (int j = 0; j < TN; j++) sum[i][j] = sum[i][j] + u[i][term] * (BACK ? v[j][term] : v[term][j]);
     }
+    const bool last = stage == STAGES - 1;
+    stage = last ? 0 : stage + 1;
+    A += last ? -(STAGES - 1) * LEFT : LEFT;
+    C += last ? -(STAGES - 1) * RIGHT : RIGHT;
   }
-  UNROLL for (int i = 0; i < 2; i++) {
-    const int m = m0 + tm + i;
-    if (m >= p.mu) continue;
-    UNROLL for (int j = 0; j < 4; j++) {
-      const int n = n0 + tn + j;
-      if (n >= columns) continue;
-      const i64 place = ((i64)b * p.mu + m) * columns + n;
-      if (KIND == BACK) p.out[place] = p.z[place] > 0.0f ? sum[i][j] : 0.0f;
-      else p.out[place] = sum[i][j] + w[(i64)length * columns + n];
+  const int n = n0 + own.column * (BACK ? 1 : TN), apart = BACK ? N / TN : 1;
+  float bias[TN];
+  UNROLL for (int j = 0; j < TN; j++) bias[j] = !BACK && n + j < columns ? w[(i64)length * columns + n + j] : 0.0f;
+  UNROLL for (int i = 0; i < TM; i++) {
+    const int m = m0 + own.row + 8 * i;
+    const i64 place = ((i64)b * p.mu + m) * columns + n;
+    alignas(16) float found[TN];
+    UNROLL for (int j = 0; j < TN; j++) {
+      const bool exists = m < p.mu && n + j * apart < columns;
+      if (BACK) found[j] = exists && p.h[place + j * apart] > 0.0f ? sum[i][j] : 0.0f;
+      else found[j] = output_of(p, sum[i][j], bias[j]);
+      if ((BACK || TN < 4) && exists) p.out[place + j * apart] = found[j];
     }
+    if (!BACK && TN == 4 && m < p.mu) write_four(p.out + place, found, columns - n, fours && n < columns);
   }
 }
 
-KERNEL(forward_first_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<FIRST>(p); }
-KERNEL(forward_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<HIDDEN>(p); }
-KERNEL(propagate_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<BACK>(p); }
+// Large tiles for many samples; small ones for few samples or few minibatches, where latency counts.
+#define LARGE(M, N, BACK) tile<M, N, 4, 16, 3, BACK>(p)
+#define SMALL(M, N, TN, BACK) tile<M, N, TN, 32, 4, BACK>(p)
+KERNEL(forward_64x64, Dense, 128, 4 * 3 * (64 * 20 + 16 * 64)) { LARGE(64, 64, false); }
+KERNEL(forward_64x32, Dense, 64, 4 * 3 * (64 * 20 + 16 * 32)) { LARGE(64, 32, false); }
+KERNEL(forward_16x32, Dense, 64, 4 * 4 * (16 * 36 + 32 * 32)) { SMALL(16, 32, 4, false); }
+KERNEL(forward_8x16, Dense, 64, 4 * 4 * (8 * 36 + 32 * 16)) { SMALL(8, 16, 2, false); }
+KERNEL(propagate_64x64, Dense, 128, 4 * 3 * (64 * 20 + 64 * 20)) { LARGE(64, 64, true); }
+KERNEL(propagate_64x32, Dense, 64, 4 * 3 * (64 * 20 + 32 * 20)) { LARGE(64, 32, true); }
+KERNEL(propagate_16x32, Dense, 64, 4 * 4 * (16 * 36 + 32 * 36)) { SMALL(16, 32, 4, true); }
+KERNEL(propagate_8x16, Dense, 64, 4 * 4 * (8 * 36 + 16 * 36)) { SMALL(8, 16, 2, true); }
 
 // ---- errors below a layer of at most 16 outputs: a thread has one input of the layer, whose row of w is in registers,
 // and up to 8 samples.
@@ -186,13 +155,13 @@ KERNEL(propagate_narrow, Dense, 128, 4 * 8 * 16) {
     UNROLL for (int j = 0; j < 16; j++)
       if (j < p.width) sum = sum + errors[m * p.width + j] * row[j];
     const i64 place = (sample + m) * p.inputs + n;
-    p.out[place] = p.z[place] > 0.0f ? sum : 0.0f;
+    p.out[place] = p.h[place] > 0.0f ? sum : 0.0f;
   }
 }
 
 // ---- at most 8 samples: moving the parameters takes longest. A thread has one output of all MU ≥ µ samples; the next
 // STAGES − 1 chunks of parameters and inputs are on their way to shared memory while one is used.
-template <int MU, int KIND> DEVICE void thin_forward(const Dense& p) {
+template <int MU> DEVICE void thin_forward(const Dense& p) {
   constexpr int T = 64, U = 16, STAGES = 6, LX = (U * MU + T - 1) / T;
   SHARED(float, shared);
   float* const weights = shared;                      // [STAGES][U][T]
@@ -203,8 +172,7 @@ template <int MU, int KIND> DEVICE void thin_forward(const Dense& p) {
   const float* from[LX];
   UNROLL for (int i = 0; i < LX; i++) {
     const int m = (t + i * T) / U;
-    const i64 sample = (i64)b * p.mu + m;
-    from[i] = m < p.mu ? p.x + (KIND == FIRST ? (i64)p.rows[sample] : sample) * p.inputs : nullptr;
+    from[i] = m < p.mu ? inputs_of(p, b, m, p.inputs) : nullptr;
   }
   auto request = [&](int chunk) {
     const int stage = chunk % STAGES, k0 = chunk * U;
@@ -239,15 +207,12 @@ template <int MU, int KIND> DEVICE void thin_forward(const Dense& p) {
     const float* const v = weights + chunk % STAGES * U * T + t;
     const float* const x = inputs + chunk % STAGES * U * MU;
     UNROLL for (int u = 0; u < U; u++)
-      UNROLL for (int m = 0; m < MU; m++) {
-        const float factor = x[u * MU + m];
-        sum[m] = sum[m] + (KIND == FIRST ? factor : positive(factor)) * v[u * T];
-      }
+      UNROLL for (int m = 0; m < MU; m++) sum[m] = sum[m] + x[u * MU + m] * v[u * T];
   }
   if (n >= p.width) return;
   const float bias = w[(i64)p.inputs * p.width + n];
   UNROLL for (int m = 0; m < MU; m++)
-    if (m < p.mu) p.out[((i64)b * p.mu + m) * p.width + n] = sum[m] + bias;
+    if (m < p.mu) p.out[((i64)b * p.mu + m) * p.width + n] = output_of(p, sum[m], bias);
 }
 
 // A thread has one input of the layer, that is, a row of w.
@@ -302,18 +267,14 @@ template <int MU> DEVICE void thin_propagate(const Dense& p) {
   if (n >= p.inputs) return;
   UNROLL for (int m = 0; m < MU; m++) {
     const i64 place = ((i64)b * p.mu + m) * p.inputs + n;
-    if (m < p.mu) p.out[place] = p.z[place] > 0.0f ? sum[m] : 0.0f;
+    if (m < p.mu) p.out[place] = p.h[place] > 0.0f ? sum[m] : 0.0f;
   }
 }
 
-KERNEL(forward_first_thin_1, Dense, 64, 4 * 6 * 16 * (64 + 1)) { thin_forward<1, FIRST>(p); }
-KERNEL(forward_first_thin_2, Dense, 64, 4 * 6 * 16 * (64 + 2)) { thin_forward<2, FIRST>(p); }
-KERNEL(forward_first_thin_4, Dense, 64, 4 * 6 * 16 * (64 + 4)) { thin_forward<4, FIRST>(p); }
-KERNEL(forward_first_thin_8, Dense, 64, 4 * 6 * 16 * (64 + 8)) { thin_forward<8, FIRST>(p); }
-KERNEL(forward_thin_1, Dense, 64, 4 * 6 * 16 * (64 + 1)) { thin_forward<1, HIDDEN>(p); }
-KERNEL(forward_thin_2, Dense, 64, 4 * 6 * 16 * (64 + 2)) { thin_forward<2, HIDDEN>(p); }
-KERNEL(forward_thin_4, Dense, 64, 4 * 6 * 16 * (64 + 4)) { thin_forward<4, HIDDEN>(p); }
-KERNEL(forward_thin_8, Dense, 64, 4 * 6 * 16 * (64 + 8)) { thin_forward<8, HIDDEN>(p); }
+KERNEL(forward_thin_1, Dense, 64, 4 * 6 * 16 * (64 + 1)) { thin_forward<1>(p); }
+KERNEL(forward_thin_2, Dense, 64, 4 * 6 * 16 * (64 + 2)) { thin_forward<2>(p); }
+KERNEL(forward_thin_4, Dense, 64, 4 * 6 * 16 * (64 + 4)) { thin_forward<4>(p); }
+KERNEL(forward_thin_8, Dense, 64, 4 * 6 * 16 * (64 + 8)) { thin_forward<8>(p); }
 KERNEL(propagate_thin_1, Dense, 64, 4 * 4 * (64 * 36 + 32 * 1)) { thin_propagate<1>(p); }
 KERNEL(propagate_thin_2, Dense, 64, 4 * 4 * (64 * 36 + 32 * 2)) { thin_propagate<2>(p); }
 KERNEL(propagate_thin_4, Dense, 64, 4 * 4 * (64 * 36 + 32 * 4)) { thin_propagate<4>(p); }

@@ -24,6 +24,9 @@ struct Place {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 static Place threadIdx, blockIdx, blockDim, gridDim;
 
 #ifndef ON_BLOCK                  // What a checker is told of, by default nobody:
@@ -189,7 +192,7 @@ DEVICE void begin_copy(float* to, const float* from, int count, bool valid) {
   ON_COPY(copy);
 }
 DEVICE void copy4(float* to, const float* from, bool valid) { begin_copy(to, from, 1, valid); }
-DEVICE void copy16(float* to, const float* from, bool valid) { begin_copy(to, from, 4, valid); }
+DEVICE void copy16(float* to, const float* from, bool valid = true) { begin_copy(to, from, 4, valid); }
 DEVICE void end_group() {
   Copies& own = copies[threadIdx.x];
   own.group_end[own.groups++ % 16] = own.begun;

@@ -6,72 +6,86 @@
 #include "gradients.h"
 #include "tree.h"
 
-template <int COUNT> DEVICE float tree_sum(const float* x, const float (*e)[4], int c) {  // of leaves x[m]·e[m][c]
-  if constexpr (COUNT == 1) return x[0] * e[0][c];
-  else return tree_sum<COUNT / 2>(x, e, c) + tree_sum<COUNT / 2>(x + COUNT / 2, e + COUNT / 2, c);
-}
-
-// Tiles of 64 rows (inputs) × 64 columns: a thread has 8 × 4 sums; 16 samples at a time are in shared memory, twice.
-// Sums of 32 and of 64 leaves that wait for their neighbours are in shared memory, too.
-KERNEL(gradient_64, Gradients, 128, 4 * (2 * 64 * 20 + 2 * 16 * 64 + 2 * 8 * 128 * 4)) {
-  constexpr int S = 16, PX = 20, T = 128;
+// Tiles of 64 rows (inputs) × N columns: a thread has 8 × 4 sums. The next STAGES − 1 chunks of S samples are on their
+// way to shared memory while one is used. Sums of 32 and of 64 leaves that wait for their neighbours are there, too.
+template <int N> DEVICE void gradient(const Gradients& p) {
+  constexpr int M = 64, S = 16, STAGES = 3, T = M * N / 32, LX = S * M / 4 / T, LE = S * N / 4 / T;
   SHARED(float, shared);
-  float* const xs = shared;                                            // [2][64][PX]
-  float* const es = shared + 2 * 64 * PX;                              // [2][S][64]
-  float4* const waiting = (float4*)(es + 2 * S * 64) + threadIdx.x;    // [2][8][T]
-  const int l = layer_of(p), inputs = p.inputs[l], width = p.width[l], tiles = (width + 63) / 64;
-  const int index = blockIdx.x - p.first_tile[l], k0 = index / tiles * 64, n0 = index % tiles * 64;
-  const int t = threadIdx.x, ti = t / 16, tj = t % 16, b = blockIdx.z, begin = blockIdx.y * 128;
-  const int end = smaller(p.mu, begin + 128);
-  const bool gathered = p.gathered[l];
+  float* const xs = shared;                              // [STAGES][S][M]
+  float* const es = xs + STAGES * S * M;                 // [STAGES][S][N]
+  float4* const waiting = (float4*)(es + STAGES * S * N) + threadIdx.x;  // [2][8][T]
+  const float** const from = (const float**)(es + STAGES * S * N + 2 * 8 * T * 4);  // [LEAVES]: where x of samples are
+  const Lane own = lane_of<N / 4>();
+  const int l = layer_of(p), inputs = p.inputs[l], width = p.width[l], tiles = (width + N - 1) / N;
+  const int index = blockIdx.x - p.first_tile[l], k0 = index / tiles * M, n0 = index % tiles * N;
+  const int t = threadIdx.x, b = blockIdx.z, begin = blockIdx.y * LEAVES, count = smaller(LEAVES, p.mu - begin);
+  const int first = b * p.mu + begin, pairs = (count + 31) / 32, steps = 2 * pairs;
   const float* const x = p.x[l];
-  const float* const errors = p.errors[l] + (i64)b * p.mu * width;
-  const int pairs = (end - begin + 31) / 32, steps = 2 * pairs;
-  float fx[8], fe[8];
-  auto fetch = [&](int step) {
-    const int m0 = begin + step * S;
-    UNROLL for (int i = 0; i < 8; i++) {  // of x, 16 samples × 64 inputs: neighbours have neighbouring inputs
-      const int id = t + i * T, m = m0 + id / 64, k = k0 + id % 64;
-      const i64 sample = (i64)b * p.mu + m;
-      float value = m < end && k == inputs ? 1.0f : 0.0f;
-      if (m < end && k < inputs) {
-        value = x[(gathered ? (i64)p.rows[sample] : sample) * inputs + k];
-        if (!gathered) value = positive(value);
-      }
-      fx[i] = value;
-    }
-    UNROLL for (int i = 0; i < 8; i++) {
-      const int id = t + i * T, m = m0 + id / 64, n = n0 + id % 64;
-      fe[i] = m < end && n < width ? errors[(i64)m * width + n] : 0.0f;
-    }
-  };
-  auto put = [&](int half) {
-    UNROLL for (int i = 0; i < 8; i++) {
-      const int id = t + i * T;
-      xs[(half * 64 + id % 64) * PX + id / 64] = fx[i];
-      es[(half * S + id / 64) * 64 + id % 64] = fe[i];
-    }
-  };
-  float sum[8][4];
-  fetch(0);
-  put(0);
+  const float* const errors = p.errors[l];
+  const bool fours = inputs % 4 == 0 && width % 4 == 0 && lies_in_fours(x) && lies_in_fours(errors);
+  const bool biased = k0 + M > inputs;  // the row behind the last input has the biases, whose inputs are 1
+  for (int m = t; m < count; m += T) from[m] = x + (i64)(p.gathered[l] ? p.rows[first + m] : first + m) * inputs + k0;
   barrier();
-  for (int pair = 0, step = 0; pair < pairs; pair++) {
+  // Where a thread's copies of the next errors begin, four floats each; beyond the last column there are those of another.
+  const float* e[LE];
+  UNROLL for (int i = 0; i < LE; i++) {
+    const int id = t + i * T, n = n0 + id % (N / 4) * 4;
+    e[i] = errors + (i64)(first + id / (N / 4)) * width + (n < width ? n : 0);
+  }
+  auto request = [&](int step, int stage) {
+    const int left = count - step * S;  // samples
+    if (fours && !biased && left >= S) {
+      UNROLL for (int i = 0; i < LX; i++) {
+        const int id = t + i * T, m = id / (M / 4), k = id % (M / 4) * 4;
+        copy16(xs + (stage * S + m) * M + k, from[step * S + m] + k);
+      }
+      UNROLL for (int i = 0; i < LE; i++) {
+        const int id = t + i * T;
+        copy16(es + (stage * S + id / (N / 4)) * N + id % (N / 4) * 4, e[i]);
+      }
+    } else if (step < steps) {
+      UNROLL_LITTLE for (int i = 0; i < 4 * LX; i++) {
+        const int id = t + i * T, m = id / M, k = id % M;
+        float* const to = xs + (stage * S + m) * M + k;
+        if (k0 + k < inputs && m < left) copy4(to, from[step * S + m] + k, true);
+        else *to = k0 + k == inputs && m < left ? 1.0f : 0.0f;
+      }
+      UNROLL for (int i = 0; i < LE; i++) {
+        const int id = t + i * T, m = id / (N / 4), n = id % (N / 4) * 4;
+        copy_some(es + (stage * S + m) * N + n, e[i], errors, m < left ? width - n0 - n : 0);
+      }
+    }
+    UNROLL for (int i = 0; i < LE; i++) e[i] += (i64)S * width;
+    end_group();
+  };
+  UNROLL for (int step = 0; step < STAGES - 1; step++) request(step, step);
+  float sum[8][4];
+  for (int pair = 0, step = 0, stage = 0; pair < pairs; pair++) {
     UNROLL for (int i = 0; i < 8; i++)
       UNROLL for (int c = 0; c < 4; c++) sum[i][c] = 0.0f;
-    for (int half = 0; half < 2; half++, step++) {
-      if (step + 1 < steps) fetch(step + 1);
-      const float* const X = xs + ((step & 1) * 64 + ti * 8) * PX;
-      const float* const E = es + (step & 1) * S * 64 + tj * 4;
-      float e[S][4];
-      UNROLL for (int m = 0; m < S; m++) *(float4*)e[m] = *(const float4*)(E + m * 64);
-      UNROLL for (int i = 0; i < 8; i++) {
-        float row[S];
-        UNROLL for (int m = 0; m < S; m += 4) *(float4*)(row + m) = *(const float4*)(X + i * PX + m);
-        UNROLL for (int c = 0; c < 4; c++) sum[i][c] = sum[i][c] + tree_sum<S>(row, e, c);
-      }
-      if (step + 1 < steps) put((step + 1) & 1);
+    UNROLL_NOT for (int half = 0; half < 2; half++, step++, stage = stage == STAGES - 1 ? 0 : stage + 1) {
+      wait_for<STAGES - 2>();
       barrier();
+      request(step + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
+      const float* const X = xs + stage * S * M + own.row * 8;
+      const float* const E = es + stage * S * N + own.column * 4;
+      float of[2][8][4];  // sums of eight leaves
+      UNROLL for (int m = 0; m < S; m += 4) {
+        float u[4][8], v[4][4];
+        UNROLL for (int i = 0; i < 4; i++) {
+          *(float4*)u[i] = *(const float4*)(X + (m + i) * M);
+          *(float4*)(u[i] + 4) = *(const float4*)(X + (m + i) * M + 4);
+          *(float4*)v[i] = *(const float4*)(E + (m + i) * N);
+        }
+        UNROLL for (int i = 0; i < 8; i++)
+          UNROLL for (int c = 0; c < 4; c++) {
+            const float four = (u[0][i] * v[0][c] + u[1][i] * v[1][c]) + (u[2][i] * v[2][c] + u[3][i] * v[3][c]);
+            float& eight = of[m / 8][i][c];
+            eight = m % 8 ? eight + four : four;
+          }
+      }
+      UNROLL for (int i = 0; i < 8; i++)
+        UNROLL for (int c = 0; c < 4; c++) sum[i][c] = sum[i][c] + (of[0][i][c] + of[1][i][c]);
     }
     const bool last = pair == pairs - 1;
     auto join = [&](int level) {
@@ -91,15 +105,19 @@ KERNEL(gradient_64, Gradients, 128, 4 * (2 * 64 * 20 + 2 * 16 * 64 + 2 * 8 * 128
       else if (!last) leave(1);
     }
   }
-  float* const out = p.out + ((i64)b * p.parts + blockIdx.y) * p.stride + p.at[l];
+  const int n = n0 + own.column * 4;
+  float* const out = p.out + ((i64)b * p.parts + blockIdx.y) * p.stride + p.at[l] + n;
+  const bool whole = width % 4 == 0 && lies_in_fours(out);
   UNROLL for (int i = 0; i < 8; i++) {
-    const int k = k0 + ti * 8 + i;
-    UNROLL for (int c = 0; c < 4; c++) {
-      const int n = n0 + tj * 4 + c;
-      if (k <= inputs && n < width) out[(i64)k * width + n] = p.parts == 1 ? mean_of(sum[i][c], p.mu) : sum[i][c];
-    }
+    const int k = k0 + own.row * 8 + i;
+    alignas(16) float four[4];
+    UNROLL for (int c = 0; c < 4; c++) four[c] = p.parts == 1 ? mean_of(sum[i][c], p.mu) : sum[i][c];
+    if (k <= inputs && n < width) write_four(out + (i64)k * width, four, width - n, whole);
   }
 }
+
+KERNEL(gradient_64, Gradients, 128, 4 * (3 * 16 * (64 + 64) + 2 * 8 * 128 * 4 + 2 * 128)) { gradient<64>(p); }
+KERNEL(gradient_32, Gradients, 64, 4 * (3 * 16 * (64 + 32) + 2 * 8 * 64 * 4 + 2 * 128)) { gradient<32>(p); }
 
 // At most 8 samples: a thread has ROWS rows of one column, without shared memory.
 template <int MU> DEVICE void thin_gradient(const Gradients& p) {

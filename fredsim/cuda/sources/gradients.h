@@ -2,8 +2,9 @@
 #include "common.h"
 
 #define LAYERS 4
+#define LEAVES 128  // the samples that one block of the kernels for many samples sums
 struct Gradients {  // of up to LAYERS layers in one launch: those from `first_tile` on are a layer's
-  const float* x[LAYERS];       // the data set, or z of the layer below (B, µ, inputs)
+  const float* x[LAYERS];       // the data set, or h of the layer below (B, µ, inputs)
   const float* errors[LAYERS];  // (B, µ, width)
   i64 at[LAYERS];               // where the layer begins in a gradient
   int inputs[LAYERS];
@@ -56,7 +57,7 @@ template <int MU> DEVICE void strip_gradient(const Gradients& p, const Strip& st
     UNROLL for (int i = 0; i < ROWS; i++) {
       const int k = strip.row + i;
       float x = k == strip.inputs ? 1.0f : 0.0f;
-      if (valid && k < strip.inputs) x = strip.gathered ? read(from + k) : positive(read(from + k));
+      if (valid && k < strip.inputs) x = read(from + k);
       leaves[i][m] = x * e;
     }
   }

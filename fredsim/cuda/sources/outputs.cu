@@ -5,7 +5,7 @@
 
 struct Outputs {
   const float* const* held;  // (B,): each minibatch's parameters
-  const float* x;            // the data set, or z of the layer below (B, µ, inputs)
+  const float* x;            // the data set, or h of the layer below (B, µ, inputs)
   const int* rows;           // (B, µ)
   const int* labels;         // of the data set
   float* z;                  // (B, µ, classes)
@@ -15,11 +15,12 @@ struct Outputs {
   int mu;
   int inputs;
   int classes;
+  int gathered;              // whether x is the data set, whose rows are `rows`
 };
 
 // Blocks of 8 samples × 16 classes; the next STAGES − 1 chunks of inputs and parameters are on their way to shared
 // memory while one is used.
-template <bool FIRST> DEVICE void outputs(const Outputs& p) {
+KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) {
   constexpr int T = 128, S = 8, C = 16, U = 32, STAGES = 6, PU = U + 1;
   SHARED(float, shared);
   float* const weights = shared;                        // [STAGES][U][classes]
@@ -32,7 +33,7 @@ template <bool FIRST> DEVICE void outputs(const Outputs& p) {
   UNROLL for (int i = 0; i < S * U / T; i++) {
     const int s = sample0 + (t + i * T) / U;
     const i64 sample = (i64)b * p.mu + s;
-    from[i] = s < p.mu ? p.x + (FIRST ? (i64)p.rows[sample] : sample) * p.inputs : nullptr;
+    from[i] = s < p.mu ? p.x + (p.gathered ? (i64)p.rows[sample] : sample) * p.inputs : nullptr;
   }
   auto request = [&](int chunk) {
     const int stage = chunk % STAGES, k0 = chunk * U;
@@ -58,7 +59,7 @@ template <bool FIRST> DEVICE void outputs(const Outputs& p) {
     const float* const v = weights + chunk % STAGES * U * C;
     const float* const x = inputs + (chunk % STAGES * S + m) * PU;
     if (c < p.classes)
-      UNROLL for (int u = 0; u < U; u++) z = z + (FIRST ? x[u] : positive(x[u])) * v[u * p.classes + c];
+      UNROLL for (int u = 0; u < U; u++) z = z + x[u] * v[u * p.classes + c];
   }
   const bool own = c < p.classes && sample0 + m < p.mu;
   if (own) z = z + w[(i64)p.inputs * p.classes + c];
@@ -82,6 +83,3 @@ template <bool FIRST> DEVICE void outputs(const Outputs& p) {
   p.errors[sample * p.classes + c] = fabsf(error) < 0x1p-62f ? 0.0f : error;
   if (c == 0) p.losses[sample] = log32(total) - of_label;
 }
-
-KERNEL(outputs_first, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) { outputs<true>(p); }
-KERNEL(outputs_hidden, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) { outputs<false>(p); }

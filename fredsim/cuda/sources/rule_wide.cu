@@ -31,10 +31,8 @@ DEVICE void apply_wide_pushes(float* const* arrays, const ApplyThin& p, const Gr
       const int row = id % (4 * TALL), m = id / (4 * TALL) % SAMPLES, e = id / (4 * TALL * SAMPLES), k = row0 + row;
       const i64 sample = first + e * mu + m;
       float x = m < mu && k == bias ? 1.0f : 0.0f;
-      if (m < mu && k < bias) {
-        if (minibatches.gathered[l]) x = minibatches.x[l][(i64)minibatches.rows[sample] * bias + k];
-        else x = positive(minibatches.x[l][sample * bias + k]);
-      }
+      if (m < mu && k < bias)
+        x = minibatches.x[l][(minibatches.gathered[l] ? (i64)minibatches.rows[sample] : sample) * bias + k];
       inputs[(e * 4 * TALL + row) * SAMPLES + m] = x;
     }
     barrier();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -190,8 +189,10 @@ def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | N
     """Return what computes the run, and its engine; on a device, free what earlier runs have left there."""
     model, dataset = prepared.model, prepared.dataset
     backend = chosen_backend(experiment, model.layout.size, model.graph, dataset, prepared.length)
-    if backend == "cuda":  # what refers to itself is not freed at once, and may be most of the device's memory
-        gc.collect()
+    if backend == "cuda":
+        from fredsim.cuda.machines import free_garbage
+
+        free_garbage()
     size, threads = experiment.clients.batch_size, experiment.threads or default_threads
     return backend, make_engine(backend, model, dataset, size, threads)
 

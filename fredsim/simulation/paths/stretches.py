@@ -55,10 +55,13 @@ class Stretches(ABC):
     def rows(self, events: Integers) -> NDArray[np.int32]:
         """Return the samples (n, µ) of the tasks that arrive at these events (n,); zeros for an event −1."""
         schedule, some = self.schedule, events >= 0
-        result = np.zeros((len(events), self.parts.sampler.batch_size), np.int32)
         chosen = events[some]
         sent = chosen if schedule.sent is None else schedule.sent[chosen]
-        result[some] = self.parts.sampler.rows(sent, schedule.client[chosen], schedule.number[chosen])
+        found = self.parts.sampler.rows(sent, schedule.client[chosen], schedule.number[chosen])
+        if len(found) == len(events):
+            return found.astype(np.int32, copy=False)
+        result = np.zeros((len(events), self.parts.sampler.batch_size), np.int32)
+        result[some] = found
         return result
 
     def process_by_rule(
