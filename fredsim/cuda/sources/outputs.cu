@@ -18,10 +18,10 @@ struct Outputs {
   int gathered;              // whether x is the data set, whose rows are `rows`
 };
 
-// Blocks of 8 samples × 16 classes; the next STAGES − 1 chunks of inputs and parameters are on their way to shared
-// memory while one is used.
-KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) {
-  constexpr int T = 128, S = 8, C = 16, U = 32, STAGES = 6, PU = U + 1;
+// Blocks of 8 samples × 16 classes; the next STAGES − 1 chunks of U inputs and their parameters are on their way to
+// shared memory while one is used.
+KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 36 + 128)) {
+  constexpr int T = 128, S = 8, C = 16, U = 32, STAGES = 6, PU = U + 4;
   SHARED(float, shared);
   float* const weights = shared;                        // [STAGES][U][classes]
   float* const inputs = shared + STAGES * U * C;        // [STAGES][S][PU]
@@ -29,24 +29,21 @@ KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) {
   const int t = threadIdx.x, b = blockIdx.z, m = t / C, c = t % C, sample0 = blockIdx.x * S;
   const int chunks = (p.inputs + U - 1) / U;
   const float* const w = p.held[b] + p.at;
-  const float* from[S * U / T];
-  UNROLL for (int i = 0; i < S * U / T; i++) {
-    const int s = sample0 + (t + i * T) / U;
-    const i64 sample = (i64)b * p.mu + s;
-    from[i] = s < p.mu ? p.x + (p.gathered ? (i64)p.rows[sample] : sample) * p.inputs : nullptr;
-  }
+  const bool fours = p.inputs % 4 == 0 && lies_in_fours(p.x) && lies_in_fours(w);
+  const int s = t / (U / 4), u = t % (U / 4) * 4;  // of the first S · U / 4 threads, which copy four inputs of a sample each
+  const i64 copied = (i64)b * p.mu + smaller(sample0 + s % S, p.mu - 1);
+  const float* const from = p.x + (p.gathered ? (i64)p.rows[copied] : copied) * p.inputs + u;
   auto request = [&](int chunk) {
-    const int stage = chunk % STAGES, k0 = chunk * U;
-    if (chunk < chunks) {
-      for (int id = t; id < U * p.classes; id += T) {
-        const bool valid = k0 * p.classes + id < p.inputs * p.classes;
-        copy4(weights + stage * U * C + id, valid ? w + k0 * p.classes + id : w, valid);
-      }
-      UNROLL for (int i = 0; i < S * U / T; i++) {
-        const int id = t + i * T, s = id / U, u = id % U;
-        const bool valid = from[i] && k0 + u < p.inputs;
-        copy4(inputs + (stage * S + s) * PU + u, valid ? from[i] + k0 + u : p.x, valid);
-      }
+    const int stage = chunk % STAGES, k0 = chunk * U, terms = p.inputs - k0;
+    float* const to = inputs + (stage * S + s) * PU + u;
+    float* const to_weights = weights + stage * U * C;
+    const float* const of_weights = w + (i64)k0 * p.classes;
+    if (fours && terms >= U) {
+      if (s < S) copy16(to, from + k0);
+      if (4 * t < U * p.classes) copy16(to_weights + 4 * t, of_weights + 4 * t);
+    } else if (terms > 0) {
+      if (s < S) copy_some(to, from + k0, p.x, terms - u);
+      if (4 * t < U * p.classes) copy_some(to_weights + 4 * t, of_weights + 4 * t, w, terms * p.classes - 4 * t);
     }
     end_group();
   };
@@ -56,10 +53,14 @@ KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 33 + 128)) {
     wait_for<STAGES - 2>();
     barrier();
     request(chunk + STAGES - 1);
-    const float* const v = weights + chunk % STAGES * U * C;
+    const float* const v = weights + chunk % STAGES * U * C + c;
     const float* const x = inputs + (chunk % STAGES * S + m) * PU;
     if (c < p.classes)
-      UNROLL for (int u = 0; u < U; u++) z = z + x[u] * v[u * p.classes + c];
+      UNROLL for (int k = 0; k < U; k += 4) {
+        alignas(16) float four[4];
+        *(float4*)four = *(const float4*)(x + k);
+        UNROLL for (int i = 0; i < 4; i++) z = z + four[i] * v[(k + i) * p.classes];
+      }
   }
   const bool own = c < p.classes && sample0 + m < p.mu;
   if (own) z = z + w[(i64)p.inputs * p.classes + c];
