@@ -55,7 +55,7 @@ class QueuedEngine(Evaluation, CudaOperations):
 
     why_whole = ""
     queues = True
-    window_bytes = 2**30
+    window_bytes = 512 * 2**20
 
     def __init__(self, dataset: Dataset, mu: int, size: int, draw: Draw) -> None:
         """`size` is P."""
