@@ -15,9 +15,11 @@ typedef unsigned char u8;
 #ifndef EMULATED
 #define DEVICE __device__ __forceinline__
 #define METHOD DEVICE  // of a structure
-// 384 threads of a multiprocessor at least: so the compiler gives none more than 168 registers.
-#define KERNEL(name, Arguments, threads, bytes)                                           \
-  extern "C" __global__ void __launch_bounds__(threads, threads < 64 ? 1 : 384 / threads) \
+#ifndef RESIDENT  // threads of a multiprocessor at least: so the compiler gives none more than 168 registers
+#define RESIDENT 384
+#endif
+#define KERNEL(name, Arguments, threads, bytes)                                                \
+  extern "C" __global__ void __launch_bounds__(threads, threads < 64 ? 1 : RESIDENT / threads) \
       name(const __grid_constant__ Arguments p)
 extern __shared__ __align__(16) unsigned char shared_memory[];
 #define SHARED(type, name) type* const name = (type*)shared_memory

@@ -5,6 +5,7 @@
 //   propagate  e[m, k] = Σ_j d[m, j]·w[k, j], j ascending from +0; then +0 unless h[m, k] > 0
 // A thread holds the sums of a few outputs in registers; no sum is divided between threads. Terms beyond the last are
 // 0·0, which change no sum: a sum that begins at +0 is never −0.
+#define RESIDENT 512  // at most 128 registers a thread, which suffice
 #include "common.h"
 
 struct Dense {
