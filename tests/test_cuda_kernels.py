@@ -42,10 +42,8 @@ CASES: list[tuple[tuple[int, ...], int, int]] = [
     ((1, 1, 2), 1, 1),
 ]
 WINDOW = [(0, 2), (2, 5)]
-#: Below how many tiles smaller ones are chosen, so that one size is chosen always.
-TILES: list[dict[str, Any]] = [
-    {"FEW_TILES": few, "FEW_SMALL_TILES": smaller} for few, smaller in ((0, 0), (10**6, 0), (10**6, 10**6))
-]
+#: One size of tiles alone, so that it is chosen.
+TILES: list[dict[str, Any]] = [{"TILES": (tile,)} for tile in layers.TILES]
 
 
 def data(inputs: int, classes: int) -> Dataset:
@@ -84,14 +82,14 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.mark.parametrize("few", TILES, ids=["large", "small", "smaller"])
+@pytest.mark.parametrize("tiles", TILES, ids=lambda tiles: "{}x{}".format(*tiles["TILES"][0]))
 @pytest.mark.parametrize(("sizes", "mu", "batches"), CASES, ids=str)
-def test_gradients(sizes: tuple[int, ...], mu: int, batches: int, few: dict[str, Any]) -> None:
+def test_gradients(sizes: tuple[int, ...], mu: int, batches: int, tiles: dict[str, Any]) -> None:
     model, dataset = Mlp(sizes), data(sizes[0], sizes[-1])
     held, rows = parameters(model, batches), np.random.default_rng(2).integers(0, ROWS, (batches, mu))
     expected, losses = GraphEngine(model.graph, dataset).gradients(held, rows)
     engine = CudaEngine(model, dataset, mu)
-    with patch.multiple(layers, **few):
+    with patch.multiple(layers, **tiles):
         found, found_losses = engine.gradients([upload(params) for params in held], rows)
     same(found, expected)
     same(found_losses, losses)
@@ -161,10 +159,10 @@ def test_these_cases_launch_every_kernel_of_layers(launched: set[str]) -> None:
     for sizes, mu, batches in CASES:
         dataset = data(sizes[0], sizes[-1])
         engine = CudaEngine(Mlp(sizes), dataset, mu)
-        for few in TILES:
+        for tiles in TILES:
             launches = Launches(machine())  # never run
             engine.allocate(batches)
-            with patch.multiple(layers, **few):
+            with patch.multiple(layers, **tiles):
                 engine.add_passes(launches, batches, held=0, rows=0, losses=0)
             engine.add_gradients(launches, batches, 0)
     families = ("dense", "gradients", "losses", "outputs")

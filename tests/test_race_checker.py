@@ -216,8 +216,8 @@ def perceptrons() -> None:
     for sizes, mu, _ in CASES:
         model, rows = Mlp(sizes), np.random.default_rng(2).integers(0, ROWS, (2, mu))
         held = [upload(params) for params in parameters(model, 2)]
-        for few in TILES:
-            with patch.multiple(layers, **few):
+        for one in TILES:
+            with patch.multiple(layers, **one):
                 CudaEngine(model, data(sizes[0], sizes[-1]), mu).gradients(held, rows)
 
 

@@ -216,7 +216,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 def test_a_run_for_which_the_device_has_no_room_waits_for_others(sweep: Sweep, rooms: Callable[..., list[int]]) -> None:
     changes = {"sweep": {"seed": [0, 1, 2]}, "iterations": 30}
     one, enough = sweep(changes), 2**40
-    left = rooms(enough, enough, enough, 10_000)  # of the second run, the places of its clients
+    left = rooms(enough, enough, enough, 10_000, 10_000)  # of the second run, the places of its clients
     other = sweep(changes, "device")
     assert_same(one, other)
     assert not left
@@ -229,7 +229,7 @@ def test_a_run_for_which_the_device_has_no_room_at_all(
     """It is done by itself, and what its clients hold is in the host's memory."""
     path, enough = yaml(small_yaml, "cases: [{seed: 1}]"), 2**40
     assert command("run", path, "--out", "alone")[0] == 0
-    left = rooms(enough, 10_000, enough, 10_000)
+    left = rooms(enough, 10_000, 10_000, enough, 10_000, 10_000)
     code, _, messages = command("run", path, "--jobs", "device", "--out", "out")
     assert code == 0
     assert not left

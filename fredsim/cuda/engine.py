@@ -182,7 +182,9 @@ class CudaEngine(QueuedEngine):
             vars(self).pop(name, None)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
-        """Return how many minibatches are computed at once; see Engine."""
+        """Return how many minibatches are computed at once, by all that a window has; see Engine."""
+        parts = parts_of(self.mu)
+        nbytes += (nbytes * parts if parts > 1 else 0) + 8 * self.mu * sum(self._sizes[1:])
         return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
 
     def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:

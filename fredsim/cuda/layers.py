@@ -30,8 +30,11 @@ NARROW = 16
 #: The samples that one block of a gradient's kernel sums, the layers that one launch of it takes, the threads of a
 #: block of thin minibatches and the rows of each.
 LEAVES, LAYERS, BLOCK, ROWS = 128, 4, 128, 4
-#: How many tiles of 64 × 64, and of 16 × 32, a launch has at least; else smaller ones use more of a device.
-FEW_TILES, FEW_SMALL_TILES = 96, 128
+#: The tiles of dense layers: samples, outputs, the warps of a block, and what a term of a thread's sums costs: about the
+#: instructions that it takes on compute capability 9.0, and a few more where much is read from shared memory.
+TILES = ((64, 64, 4, 71), (64, 32, 2, 72), (16, 32, 2, 24), (8, 16, 2, 10))
+#: The multiprocessors of an H100 or H200, and the warps of which each can do an instruction at once.
+MULTIPROCESSORS, SCHEDULERS = 132, 4
 
 
 @dataclass(frozen=True)
@@ -115,17 +118,19 @@ def _add(
     if mu <= THIN:
         launches.add(kernels[f"{name}_thin_{ROUNDED[mu]}"], (-(-columns // 64), 1, batches), **fields)
         return
-    large = -(-mu // 64) * -(-columns // 64) * np.asarray(batches)
-    small = (large < FEW_TILES) | (mu <= 16)
-    smaller = small & (-(-mu // 16) * -(-columns // 32) * np.asarray(batches) < FEW_SMALL_TILES)
-    for down, across, where in (64, _across([columns]), ~small), (16, 32, small & ~smaller), (8, 16, smaller):
-        if np.any(where):
-            grid = -(-mu // down), -(-columns // across), batches
+    grids = [(-(-mu // down), -(-columns // across), batches) for down, across, *_ in TILES]
+    costs = [
+        np.maximum(-(-x * y * np.asarray(z) // MULTIPROCESSORS) * warps, SCHEDULERS) * cost
+        for (x, y, z), (_, _, warps, cost) in zip(grids, TILES, strict=True)
+    ]
+    chosen = np.argmin(costs, axis=0)  # by the multiprocessor that has the most blocks
+    for number, (grid, (down, across, *_)) in enumerate(zip(grids, TILES, strict=True)):
+        if np.any(where := chosen == number):
             launches.add(kernels[f"{name}_{down}x{across}"], grid, where, **fields)
 
 
 def _across(widths: Sequence[int], rows: Sequence[int] = (1,)) -> int:
-    """Return how many columns tiles have for matrices of so many: 32 if tiles of 64 cover an eighth more."""
+    """Return how many columns tiles have for matrices of so many: 32 if these cover an eighth less than 64."""
 
     def area(across: int) -> int:
         return sum(-(-width // across) * across * some for width, some in zip(widths, rows, strict=False))

@@ -5,6 +5,7 @@ Kernels read and write both; through the bus to the host's memory this is many t
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -100,7 +101,10 @@ def place(size: int) -> DeviceArray:
 
 def _on_device(count: int, stride: int) -> DeviceArray:
     """Return as many of `count` places as the device has room for."""
-    here = min(count, _room() // (4 * stride))
+    if (here := _room() // (4 * stride)) < count:
+        gc.collect()  # what earlier runs have left may be less than free_garbage asks for
+        here = _room() // (4 * stride)
+    here = min(count, here)
     while True:
         try:
             return empty((here, stride))

@@ -41,7 +41,8 @@ DEVICE float* read(float* const* at) { return (float*)__ldg((const i64*)at); }
 DEVICE void lower(int* at, int x) { atomicMin(at, x); }
 DEVICE void raise(int* at, int x) { atomicMax(at, x); }
 // Copies between global and shared memory that go on while the threads compute, in groups: `copy` begins one of 4 or 16
-// bytes, and one that is not `valid` writes zeros; `end_group` ends a group; `wait_for` waits until at most N groups are under way.
+// bytes, and one that is not `valid` writes zeros; `end_group` ends a group; `wait_for` waits until at most N of them are
+// under way.
 #if __CUDA_ARCH__ >= 800
 DEVICE void copy4(float* to, const float* from, bool valid) {
   const u32 address = (u32)__cvta_generic_to_shared(to);
@@ -101,15 +102,15 @@ DEVICE void write_four(float* to, const float* four, int count, bool whole) {
 
 DEVICE bool lies_in_fours(const float* at) { return ((i64)at & 15) == 0; }
 
-// Begin copies of four neighbours to shared memory, of which the first `count` exist; the others become +0. `some` is any
-// address that may be read.
+// Begin copies of four neighbours to shared memory, of which the first `count` exist; the others become +0. `some` is
+// any address that may be read.
 DEVICE void copy_some(float* to, const float* from, const float* some, int count) {
   UNROLL for (int c = 0; c < 4; c++) copy4(to + c, c < count ? from + c : some, c < count);
 }
 
-// A thread's place in a block of 8 × ACROSS threads, which have a tile in common. A warp has 4 × 8 of these places, in an
-// order in which it reads four floats of each row, or of each column, from shared memory without waiting: neighbours
-// share a row, next but one a column.
+// A thread's place in a block of 8 × ACROSS threads, which have a tile in common. A warp has 4 × 8 of these places, such
+// that lanes 2·i and 2·i + 1 have one row, and i and i + 2 mostly one column: so eight lanes in turn read at most two
+// rows and four columns, and no two of these are in the same banks of shared memory.
 struct Lane {
   int row;
   int column;

@@ -29,8 +29,9 @@ DEVICE const float* inputs_of(const Dense& p, int b, int m, int length) {
 
 DEVICE float output_of(const Dense& p, float sum, float bias) { return p.hidden ? positive(sum + bias) : sum + bias; }
 
-// ---- tiles of M samples × N outputs of one minibatch: a thread has M / 8 × TN sums. The next STAGES − 1 chunks of K
-// terms are on their way to shared memory while one is used.
+// ---- tiles of M samples × N outputs of one minibatch, by blocks of T threads: a thread has TM × TN sums. The next
+// STAGES − 1 chunks of K terms are on their way to shared memory while one is used, LM and LN copies of four floats a
+// thread. Rows of K terms have 4 floats behind them, so that a warp's are in different banks.
 template <int M, int N, int TN, int K, int STAGES, bool BACK> DEVICE void tile(const Dense& p) {
   constexpr int TM = M / 8, T = 8 * N / TN, PK = K + 4, LM = M * K / 4 / T, LN = N * K / 4 / T;
   constexpr int LEFT = M * PK, RIGHT = BACK ? N * PK : K * N;
@@ -38,14 +39,17 @@ template <int M, int N, int TN, int K, int STAGES, bool BACK> DEVICE void tile(c
   float* const left = shared;                    // [STAGES][M][PK]
   float* const right = shared + STAGES * LEFT;   // [STAGES][K][N]; of w's rows, which have the terms, [STAGES][N][PK]
   auto left_at = [](int id) { return id / (K / 4) * PK + id % (K / 4) * 4; };
-  auto right_at = [](int id) { return BACK ? id / (K / 4) * PK + id % (K / 4) * 4 : id / (N / 4) * N + id % (N / 4) * 4; };
+  auto right_at = [](int id) {
+    return BACK ? id / (K / 4) * PK + id % (K / 4) * 4 : id / (N / 4) * N + id % (N / 4) * 4;
+  };
   const Lane own = lane_of<N / TN>();
   const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * M, n0 = blockIdx.y * N;
   const int length = BACK ? p.width : p.inputs, columns = BACK ? p.inputs : p.width, chunks = (length + K - 1) / K;
   const float* const w = p.held[b] + p.at;
-  const bool fours = length % 4 == 0 && columns % 4 == 0 && lies_in_fours(p.x) && lies_in_fours(w);
-  // Where a thread's copies of the next chunk begin, four floats each. What is beyond the last sample or column is that
-  // of another, as nobody sees the sums; what is beyond the last term is +0.
+  const bool together = lies_in_fours(p.x) && lies_in_fours(p.out) && lies_in_fours(w);
+  const bool fours = length % 4 == 0 && columns % 4 == 0 && together;
+  // Where a thread's copies of the next chunk begin. What is beyond the last sample or column is that of another or +0,
+  // as nobody sees these sums; what is beyond the last term is +0.
   const float* a[LM];
   const float* c[LN];
   UNROLL for (int i = 0; i < LM; i++) {
@@ -109,18 +113,22 @@ template <int M, int N, int TN, int K, int STAGES, bool BACK> DEVICE void tile(c
     A += last ? -(STAGES - 1) * LEFT : LEFT;
     C += last ? -(STAGES - 1) * RIGHT : RIGHT;
   }
+  // A thread's columns are neighbours, or with w's rows, of which a warp reads neighbours together, N / TN apart.
   const int n = n0 + own.column * (BACK ? 1 : TN), apart = BACK ? N / TN : 1;
-  float bias[TN];
+  float bias[TN], h[TM][TN];
   UNROLL for (int j = 0; j < TN; j++) bias[j] = !BACK && n + j < columns ? w[(i64)length * columns + n + j] : 0.0f;
+  UNROLL for (int i = 0; i < TM; i++)  // all are read before the first is waited for
+    UNROLL for (int j = 0; j < TN; j++) {
+      const i64 sample = (i64)b * p.mu + smaller(m0 + own.row + 8 * i, p.mu - 1);
+      h[i][j] = BACK ? read(p.h + sample * columns + smaller(n + j * apart, columns - 1)) : 0.0f;
+    }
   UNROLL for (int i = 0; i < TM; i++) {
     const int m = m0 + own.row + 8 * i;
     const i64 place = ((i64)b * p.mu + m) * columns + n;
     alignas(16) float found[TN];
     UNROLL for (int j = 0; j < TN; j++) {
-      const bool exists = m < p.mu && n + j * apart < columns;
-      if (BACK) found[j] = exists && p.h[place + j * apart] > 0.0f ? sum[i][j] : 0.0f;
-      else found[j] = output_of(p, sum[i][j], bias[j]);
-      if ((BACK || TN < 4) && exists) p.out[place + j * apart] = found[j];
+      found[j] = !BACK ? output_of(p, sum[i][j], bias[j]) : h[i][j] > 0.0f ? sum[i][j] : 0.0f;
+      if ((BACK || TN < 4) && m < p.mu && n + j * apart < columns) p.out[place + j * apart] = found[j];
     }
     if (!BACK && TN == 4 && m < p.mu) write_four(p.out + place, found, columns - n, fours && n < columns);
   }

@@ -19,18 +19,19 @@ template <int N> DEVICE void gradient(const Gradients& p) {
   const int l = layer_of(p), inputs = p.inputs[l], width = p.width[l], tiles = (width + N - 1) / N;
   const int index = blockIdx.x - p.first_tile[l], k0 = index / tiles * M, n0 = index % tiles * N;
   const int t = threadIdx.x, b = blockIdx.z, begin = blockIdx.y * LEAVES, count = smaller(LEAVES, p.mu - begin);
-  const int first = b * p.mu + begin, pairs = (count + 31) / 32, steps = 2 * pairs;
+  const int pairs = (count + 31) / 32, steps = (count + S - 1) / S;
+  const i64 first = (i64)b * p.mu + begin;  // of this block's samples, in all minibatches
   const float* const x = p.x[l];
   const float* const errors = p.errors[l];
   const bool fours = inputs % 4 == 0 && width % 4 == 0 && lies_in_fours(x) && lies_in_fours(errors);
   const bool biased = k0 + M > inputs;  // the row behind the last input has the biases, whose inputs are 1
-  for (int m = t; m < count; m += T) from[m] = x + (i64)(p.gathered[l] ? p.rows[first + m] : first + m) * inputs + k0;
+  for (int m = t; m < count; m += T) from[m] = x + (p.gathered[l] ? (i64)p.rows[first + m] : first + m) * inputs + k0;
   barrier();
-  // Where a thread's copies of the next errors begin, four floats each; beyond the last column there are those of another.
+  // Where a thread's copies of the next errors begin, four floats each; beyond the last column, those of another.
   const float* e[LE];
   UNROLL for (int i = 0; i < LE; i++) {
     const int id = t + i * T, n = n0 + id % (N / 4) * 4;
-    e[i] = errors + (i64)(first + id / (N / 4)) * width + (n < width ? n : 0);
+    e[i] = errors + (first + id / (N / 4)) * width + (n < width ? n : 0);
   }
   auto request = [&](int step, int stage) {
     const int left = count - step * S;  // samples
@@ -63,13 +64,13 @@ template <int N> DEVICE void gradient(const Gradients& p) {
   for (int pair = 0, step = 0, stage = 0; pair < pairs; pair++) {
     UNROLL for (int i = 0; i < 8; i++)
       UNROLL for (int c = 0; c < 4; c++) sum[i][c] = 0.0f;
-    UNROLL_NOT for (int half = 0; half < 2; half++, step++, stage = stage == STAGES - 1 ? 0 : stage + 1) {
+    UNROLL_NOT for (int half = 0; half < 2 && step < steps; half++, step++) {
       wait_for<STAGES - 2>();
       barrier();
       request(step + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
       const float* const X = xs + stage * S * M + own.row * 8;
       const float* const E = es + stage * S * N + own.column * 4;
-      float of[2][8][4];  // sums of eight leaves
+      float eights[2][8][4];  // sums of eight leaves
       UNROLL for (int m = 0; m < S; m += 4) {
         float u[4][8], v[4][4];
         UNROLL for (int i = 0; i < 4; i++) {
@@ -80,12 +81,13 @@ template <int N> DEVICE void gradient(const Gradients& p) {
         UNROLL for (int i = 0; i < 8; i++)
           UNROLL for (int c = 0; c < 4; c++) {
             const float four = (u[0][i] * v[0][c] + u[1][i] * v[1][c]) + (u[2][i] * v[2][c] + u[3][i] * v[3][c]);
-            float& eight = of[m / 8][i][c];
+            float& eight = eights[m / 8][i][c];
             eight = m % 8 ? eight + four : four;
           }
       }
       UNROLL for (int i = 0; i < 8; i++)
-        UNROLL for (int c = 0; c < 4; c++) sum[i][c] = sum[i][c] + (of[0][i][c] + of[1][i][c]);
+        UNROLL for (int c = 0; c < 4; c++) sum[i][c] = sum[i][c] + (eights[0][i][c] + eights[1][i][c]);
+      stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     const bool last = pair == pairs - 1;
     auto join = [&](int level) {
@@ -110,9 +112,9 @@ template <int N> DEVICE void gradient(const Gradients& p) {
   const bool whole = width % 4 == 0 && lies_in_fours(out);
   UNROLL for (int i = 0; i < 8; i++) {
     const int k = k0 + own.row * 8 + i;
-    alignas(16) float four[4];
-    UNROLL for (int c = 0; c < 4; c++) four[c] = p.parts == 1 ? mean_of(sum[i][c], p.mu) : sum[i][c];
-    if (k <= inputs && n < width) write_four(out + (i64)k * width, four, width - n, whole);
+    alignas(16) float found[4];
+    UNROLL for (int c = 0; c < 4; c++) found[c] = p.parts == 1 ? mean_of(sum[i][c], p.mu) : sum[i][c];
+    if (k <= inputs && n < width) write_four(out + (i64)k * width, found, width - n, whole);
   }
 }
 

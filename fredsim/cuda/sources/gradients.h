@@ -2,7 +2,7 @@
 #include "common.h"
 
 #define LAYERS 4
-#define LEAVES 128  // the samples that one block of the kernels for many samples sums
+#define LEAVES 128  // the samples that a block of the kernels for many samples sums, as in fredsim/cuda/layers.py
 struct Gradients {  // of up to LAYERS layers in one launch: those from `first_tile` on are a layer's
   const float* x[LAYERS];       // the data set, or h of the layer below (B, µ, inputs)
   const float* errors[LAYERS];  // (B, µ, width)

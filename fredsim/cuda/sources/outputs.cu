@@ -23,14 +23,14 @@ struct Outputs {
 KERNEL(outputs, Outputs, 128, 4 * (6 * 32 * 16 + 6 * 8 * 36 + 128)) {
   constexpr int T = 128, S = 8, C = 16, U = 32, STAGES = 6, PU = U + 4;
   SHARED(float, shared);
-  float* const weights = shared;                        // [STAGES][U][classes]
+  float* const weights = shared;                        // [STAGES][U · C], of which U × classes are used
   float* const inputs = shared + STAGES * U * C;        // [STAGES][S][PU]
   float* const exponentials = inputs + STAGES * S * PU;  // [S][C]
   const int t = threadIdx.x, b = blockIdx.z, m = t / C, c = t % C, sample0 = blockIdx.x * S;
   const int chunks = (p.inputs + U - 1) / U;
   const float* const w = p.held[b] + p.at;
   const bool fours = p.inputs % 4 == 0 && lies_in_fours(p.x) && lies_in_fours(w);
-  const int s = t / (U / 4), u = t % (U / 4) * 4;  // of the first S · U / 4 threads, which copy four inputs of a sample each
+  const int s = t / (U / 4), u = t % (U / 4) * 4;  // the first S · U / 4 threads copy four inputs of a sample each
   const i64 copied = (i64)b * p.mu + smaller(sample0 + s % S, p.mu - 1);
   const float* const from = p.x + (p.gathered ? (i64)p.rows[copied] : copied) * p.inputs + u;
   auto request = [&](int chunk) {
