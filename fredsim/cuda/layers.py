@@ -30,8 +30,8 @@ NARROW = 16
 #: The samples that one block of a gradient's kernel sums, the layers that one launch of it takes, the threads of a
 #: block of thin minibatches and the rows of each.
 LEAVES, LAYERS, BLOCK, ROWS = 128, 4, 128, 4
-#: The tiles of dense layers: samples, outputs, the warps of a block, and what a term of a thread's sums costs: about the
-#: instructions that it takes on compute capability 9.0, and a few more where much is read from shared memory.
+#: The tiles of dense layers: samples, outputs, the warps of a block, and what a term of a thread's sums costs: about
+#: the instructions that it takes on compute capability 9.0, and a few more where much is read from shared memory.
 TILES = ((64, 64, 4, 71), (64, 32, 2, 72), (16, 32, 2, 24), (8, 16, 2, 10))
 #: The multiprocessors of an H100 or H200, and the warps of which each can do an instruction at once.
 MULTIPROCESSORS, SCHEDULERS = 132, 4
