@@ -424,6 +424,18 @@ class Lying(Items):
         return 500
 
 
+class Half(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x.bfloat16(), y
+
+
+class Trained(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x.requires_grad_(), y
+
+
 class Singles(Items):
     def __getitem__(self, i):
         return super().__getitem__(i)[0]

@@ -908,7 +908,9 @@ def test_a_class_of_pytorchs_with_both_arguments_is_told_by_train_which_part_it_
 
 
 TORCH_WRONG = [
-    ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
+    ("Lying", "item 499 of train cannot be had, of 500 by its length (IndexError"),
+    ("Half", "item 0 of train is no pair of arrays (NumPy cannot have a torch.bfloat16 tensor; give .detach().cpu()"),
+    ("Trained", "(NumPy cannot have a torch.float32 tensor that needs a gradient; give .detach().cpu().float())"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
     (
         "Objects",
