@@ -131,6 +131,10 @@ class Marked(Blobs):
         return super().rows(part, numbers)[0], np.where(numbers % 2 == 1, -100, numbers // 13)
 
 
+class MarkedOfSeven(Marked):
+    classes = 7
+
+
 class Maps(Marked):
     """A class at each place."""
 

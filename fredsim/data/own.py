@@ -313,6 +313,8 @@ class OwnReader(Reader):
             of = f"with {classes} classes" if classes else "of tokens and classes"
             least = IGNORED if ignored == IGNORED else 0
             also = f", or be loss.ignore_index, {ignored}" if ignored not in {None, IGNORED} else ""
+            if letter == "y" and ignored is None and values.min() < 0:
+                also = "; what does not count is named by loss: {name: cross_entropy, ignore_index: …}"
             raise DataError(f"{self.name}: {what}; {of} they must lie in {least} to {most - 1}{also}")
 
 
