@@ -131,6 +131,10 @@ class Marked(Blobs):
         return super().rows(part, numbers)[0], np.where(numbers % 2 == 1, -100, numbers // 13)
 
 
+class MarkedOfSeven(Marked):
+    classes = 7
+
+
 class Maps(Marked):
     """A class at each place."""
 
@@ -422,6 +426,18 @@ class Unsigned(OnlyOne):
 class Lying(Items):
     def __len__(self):
         return 500
+
+
+class Half(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x.bfloat16(), y
+
+
+class Trained(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x.requires_grad_(), y
 
 
 class Singles(Items):

@@ -560,6 +560,30 @@ def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate)
     assert "\n" not in str(caught.value)
 
 
+def test_labels_below_zero_are_told_what_leaves_them_out(simulate: Simulate) -> None:
+    """PyTorch's −100, if it is the only one."""
+    with pytest.raises(
+        DataError, match=r"if -100 is for what .* give loss: \{name: cross_entropy, ignore_index: -100\}$"
+    ):
+        simulate(changed("some", "cross_entropy") | {"loss": None})
+    np.savez("two.npz", x_train=X, y_train=np.arange(90) % 4 - 2, x_test=X, y_test=np.arange(90) % 4)
+    with pytest.raises(
+        DataError, match=r"y_train holds int64 from -2 to 1; .*; for targets that are no classes give a"
+    ):
+        simulate({"data": {"name": "npz:two.npz"}})
+
+
+@pytest.mark.parametrize(
+    ("y", "says"),
+    [(1j * X, "y_train holds complex64; it must hold real numbers$"), (X[:, :0], "one number a row at l")],
+)
+def test_targets_that_are_no_numbers(y: Any, says: str, simulate: Simulate) -> None:
+    """They need not be classes."""
+    np.savez("grid.npz", x_train=X, y_train=y, x_test=X, y_test=y)
+    with pytest.raises(DataError, match=says):
+        simulate(changed("grid", "mse"))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
 def test_targets_that_are_not_finite(value: float, simulate: Simulate) -> None:
     y = TARGETS["grid"].astype(np.float64)

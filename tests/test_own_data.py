@@ -782,6 +782,11 @@ def test_targets_on_demand_are_read_in_blocks(asked: list[int]) -> None:
         ("Restless", "row 0 of train is another the second time; it must always be the same; change samples at random"),
         ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
         ("Negative", "y of train rows holds int64 from -"),
+        ("Marked", "if -100 is for what does not count, give loss: {name: cross_entropy, ignore_index: -100}"),
+        (
+            "MarkedOfSeven",
+            "with 7 classes they must lie in 0 to 6; what does not count is named by loss: {name: cross_",
+        ),
         ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
         ("Grids", "model.name is mlp; samples are integers, which are tokens, with targets of the shape (2, 2): give"),
         ("Masked", "rows('train', …) gave x as a masked array; give .filled(0)"),
@@ -908,7 +913,9 @@ def test_a_class_of_pytorchs_with_both_arguments_is_told_by_train_which_part_it_
 
 
 TORCH_WRONG = [
-    ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
+    ("Lying", "item 499 of train cannot be had, of 500 by its length (IndexError"),
+    ("Half", "item 0 of train is no pair of arrays (NumPy cannot have a torch.bfloat16 tensor; give .detach().cpu()"),
+    ("Trained", "(NumPy cannot have a torch.float32 tensor that needs a gradient; give .detach().cpu().float())"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
     (
         "Objects",

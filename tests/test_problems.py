@@ -402,7 +402,7 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "np.ma.masked_array(params, [1, 0, 0])", "TypeError: a masked array"),
     ("gradient", "(params, np.ma.masked)", "TypeError: a masked array"),
     ("gradient", "None", "the gradient is a NoneType; it must be float32 (3,)"),
-    ("gradient", "(params, 1.0, 2.0)", "gradient: ValueError"),
+    ("gradient", "(params, 1.0, 2.0)", "a tuple of 3; return the gradient, or the gradient and its loss"),
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
     ("gradient", "params + np.float32(next(COUNT))", "returned another gradient the second time"),
     ("gradient", "(params, params)", "its loss is float32 (3,); it must be one real number"),

@@ -147,6 +147,16 @@ def test_what_is_refused(model: str, says: str, small_yaml: Path, refused: Refus
     refused("run", small_yaml, f"model={model}", "--out", "out", says=[says])
 
 
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3"])
+def test_types_that_numpy_does_not_have(dtype: str, small_yaml: Path, refused: Refused) -> None:
+    """As most pretrained weights have."""
+    size = {"BF16": 2, "F8_E4M3": 1}[dtype]
+    head = json.dumps({"W1": {"dtype": dtype, "shape": [1], "data_offsets": [0, size]}}).encode()
+    Path("half.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(size))
+    says = f"half.safetensors: it holds tensors of a type that NumPy does not have: '{dtype}'; give a file of float32 w"
+    refused("run", small_yaml, "model={hidden: [16], initial: half.safetensors}", "--out", "out", says=[says])
+
+
 @pytest.mark.parametrize(("init", "std"), [({"name": "normal", "std": 0.1}, 0.1), ("normal", 1.0)])
 def test_modules_start_from_draws_of_fredsims(init: Any, std: float, simulate: Simulate) -> None:
     needs_torch()

@@ -462,7 +462,9 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, 
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or 0 in x.shape[1:] or 0 in y.shape[1:]:
-            raise DataError(_misshapen(path, part, x, y))
+            raise DataError(_misshapen(path, part, x, y, numbers))
+        if y.dtype.kind not in "biuf" and numbers:
+            raise DataError(f"{path}: y_{part} holds {y.dtype}; it must hold real numbers")
         if y.dtype.kind not in "biuf":
             raise DataError(why_no_labels(path, f"y_{part}", y, 0))
         splits.append(_split_of_arrays(path, part, x, y, ignored, numbers))
@@ -489,10 +491,12 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None, 
     return train, test, shape
 
 
-def _misshapen(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> str:
+def _misshapen(path: str, part: str, x: NDArray[Any], y: NDArray[Any], numbers: bool) -> str:
     expected = "expected (n, …) and (n,), or (n, T) and (n, T) of tokens"
     remedy = ""
-    if y.ndim == 2 and len(y) == len(x) and y.shape[1] == 1:
+    if numbers:
+        expected = "expected (n, …) of one number a row at least, and as many rows of both"
+    elif y.ndim == 2 and len(y) == len(x) and y.shape[1] == 1:
         remedy = f"; save y_{part}.ravel()"
     elif y.ndim == 2 and len(y) == len(x) and y.dtype.kind in "biuf" and _one_hot(y[:1000]):
         remedy = f"; if these are one-hot rows, save y_{part}.argmax(1)"
@@ -524,7 +528,7 @@ def _split_of_arrays(
     if y.ndim == 1:
         unfit = why_no_labels(path, f"y_{part}", y, 0)
     elif numbers or x.ndim > 2 or y.shape != x.shape:
-        unfit = _misshapen(path, part, x, y)
+        unfit = _misshapen(path, part, x, y, numbers)
     else:
         counted, least = (y, IGNORED) if ignored is None else (y[y != ignored], 0)
         unfit = why_no_labels(path, f"y_{part}", counted, least) or why_no_labels(path, f"x_{part}", x, 0)

@@ -26,7 +26,7 @@ from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, FredsimError, shown
 from fredsim.numerics.arrays import Integers
 from fredsim.plugins.failures import failing, line_of, message_of
-from fredsim.plugins.guarded import is_integer
+from fredsim.plugins.guarded import array_of, is_integer
 from fredsim.plugins.modules import check_torch, import_callable
 from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import seeded
@@ -247,7 +247,7 @@ class OwnReader(Reader):
             raise DataError(f"{self.name}: {what} gave a {type(given).__name__}; it must give x and y")
         with _failing(self.name, f"{what} gave no arrays", DataError):
             masked = [letter for letter, one in zip("xy", given, strict=True) if isinstance(one, np.ma.MaskedArray)]
-            x, y = (np.asarray(one) for one in given)
+            x, y = (array_of(one) for one in given)
         if masked:
             remedy = "give .filled(0), or another value for what is masked"
             raise DataError(f"{self.name}: {what} gave {masked[0]} as a masked array; {remedy}")
@@ -313,6 +313,8 @@ class OwnReader(Reader):
             of = f"with {classes} classes" if classes else "of tokens and classes"
             least = IGNORED if ignored == IGNORED else 0
             also = f", or be loss.ignore_index, {ignored}" if ignored not in {None, IGNORED} else ""
+            if letter == "y" and ignored is None and values.min() < 0:
+                also = "; what does not count is named by loss: {name: cross_entropy, ignore_index: …}"
             raise DataError(f"{self.name}: {what}; {of} they must lie in {least} to {most - 1}{also}")
 
 

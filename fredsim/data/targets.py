@@ -62,7 +62,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
 
 def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
     if targets.ignored is None and not targets.positions and (data.train.unfit or data.test.unfit):
-        raise DataError((data.train.unfit or data.test.unfit) + HINT)
+        raise DataError((data.train.unfit or data.test.unfit) + (_uncounted(data) or HINT))
     if targets.ignored is None and data.classes:
         return data
     if any(split.y.dtype.kind not in "iu" for split in data.parts):
@@ -87,6 +87,15 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
     elif data.train.y.ndim == 1:
         unused = tuple(np.setdiff1d(np.arange(largest + 1), found, assume_unique=True).tolist())
     return replace(changed, classes=largest + 1, unused=unused)
+
+
+def _uncounted(data: Dataset) -> str:
+    """Return what to give if classes have one number below 0, such as the −100 of PyTorch; "" if they have not."""
+    known = [split.y for split in data.parts if isinstance(split.y, np.ndarray) and split.y.dtype.kind == "i"]
+    below = sorted({int(number) for y in known for number in np.unique(y[y < 0])})
+    if len(below) != 1:
+        return ""
+    return f"; if {below[0]} is for what does not count, give loss: {{name: cross_entropy, ignore_index: {below[0]}}}"
 
 
 def _of_parts(data: Dataset, change: Any) -> Dataset:

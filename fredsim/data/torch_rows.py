@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, DataError
 from fredsim.numerics.arrays import Integers
+from fredsim.plugins.failures import described, failing, message_of
+from fredsim.plugins.guarded import array_of
 from fredsim.plugins.modules import parameters_of
 
 __all__ = ["TorchRows"]
@@ -56,14 +59,25 @@ class TorchRows:
                 raise DataError(f"{self._name}: {what}; they must have one shape and type")
         return np.stack([x for x, _ in items]), np.stack([y for _, y in items])
 
+    def _no_item(self, part: str, number: int, error: BaseException) -> DataError:
+        count = len(self._sets[part])
+        what = f"item {number} of {part} cannot be had, of {count} by its length ({described(error)})"
+        remedy = "; len() must be the number of its items" if isinstance(error, IndexError) else ""
+        return DataError(f"{self._name}: {what}{remedy}")
+
     def _item(self, part: str, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        item = self._sets[part][number]
+        with failing(partial(self._no_item, part, number), MemoryError):
+            item = self._sets[part][number]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"{self._name}: item {number} of {part} is a {type(item).__name__}; it must be a pair")
         if any(isinstance(one, np.ma.MaskedArray) for one in item):
             what = f"item {number} of {part} has a masked array"
             raise DataError(f"{self._name}: {what}; give .filled(0), or another value for what is masked")
-        x, y = (np.asarray(one).copy() for one in item)  # the next item may be in the same memory
+        try:
+            x, y = (array_of(one).copy() for one in item)  # the next item may be in the same memory
+        except (TypeError, ValueError) as error:
+            what = f"item {number} of {part} is no pair of arrays"
+            raise DataError(f"{self._name}: {what} ({message_of(error)})") from None
         if x.dtype == object:
             what = f"item {number} of {part} is no array, but a {type(item[0]).__name__}"
             raise DataError(f"{self._name}: {what}; give an array or a tensor of numbers, as by a transform of it")

@@ -112,7 +112,7 @@ def read_weights(path: str) -> Weights:
             f"model.initial: {path} cannot be read ({error.strerror or error}); give a file of weights, .safetensors"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"model.initial: {path}: {error}; give a file of weights, .safetensors") from None
+        raise ConfigError(f"model.initial: {path}: {error}; give a file of float32 weights, .safetensors") from None
     below = os.path.relpath(path) if os.path.abspath(path).startswith(os.path.join(os.getcwd(), "")) else path
     name = os.path.basename(path) if below == path and os.path.isabs(path) else below
     return Weights(path, tensors, {name.replace(os.sep, "/"): str(digest)})

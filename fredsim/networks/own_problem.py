@@ -22,7 +22,7 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.failures import described, failing
-from fredsim.plugins.guarded import Guarded, is_integer, python_number
+from fredsim.plugins.guarded import Guarded, array_of, is_integer, python_number
 from fredsim.plugins.modules import import_callable, parameters_of
 from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import generator_states, seeded
@@ -73,7 +73,7 @@ def _as_array(given: Any) -> NDArray[Any]:
     """Return what a class gives as an array of NumPy's. Raises TypeError for a masked one."""
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError("a masked array, of which some values mean nothing; give .filled(…)")
-    return np.asarray(given)
+    return array_of(given)
 
 
 def _as_value(given: Any) -> NDArray[Any]:
@@ -269,6 +269,8 @@ class OwnProblem(Network):
         def call() -> tuple[Any, Any, bool]:
             found = inner.gradient(params.copy(), draw, **more)
             pair = isinstance(found, tuple | list) and len(found) == 2
+            if isinstance(found, tuple) and not pair:
+                raise TypeError(f"a tuple of {len(found)}; return the gradient, or the gradient and its loss")
             grad, loss = found if pair else (found, math.nan)
             return _as_array(grad), _as_value(loss), pair
 

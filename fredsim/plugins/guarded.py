@@ -17,12 +17,13 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fredsim.errors import DeviceMemoryError, FredsimError, SimulationError
 from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.state.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
-__all__ = ["BOOLEAN", "MOST_COUNTED", "Guarded", "is_integer", "is_real", "python_number"]
+__all__ = ["BOOLEAN", "MOST_COUNTED", "Guarded", "array_of", "is_integer", "is_real", "python_number"]
 
 Result = TypeVar("Result")
 
@@ -59,6 +60,20 @@ def python_number(value: Any) -> float | None:
         return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
+
+
+def array_of(given: Any) -> NDArray[Any]:
+    """Return what a user's code gives as an array of NumPy's.
+
+    Raises TypeError for a tensor that NumPy cannot have, with what to give instead.
+    """
+    try:
+        return np.asarray(given)
+    except (TypeError, RuntimeError) as error:
+        if not hasattr(given, "detach"):
+            raise
+        kind = f"{given.dtype} tensor{' that needs a gradient' if given.requires_grad else ''}"
+        raise TypeError(f"NumPy cannot have a {kind}; give .detach().cpu().float()") from error
 
 
 def _form(array: Any) -> Any:

@@ -16,6 +16,8 @@ def parse_tensors(content: bytes) -> dict[str, NDArray[Any]]:
 
     try:
         return dict(sorted(load(content).items()))  # the package's own order is another each time
-    # For types that NumPy does not have, such as bfloat16 and 8-bit floats, it raises what NumPy happens to raise.
-    except (SafetensorError, LookupError, TypeError, AttributeError) as error:
+    except SafetensorError as error:
         raise ValueError(f"it holds no arrays that can be read: {error}") from None
+    # For types that NumPy does not have, such as bfloat16 and 8-bit floats, it raises what NumPy happens to raise.
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"it holds tensors of a type that NumPy does not have: {error}") from None
