@@ -13,8 +13,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import fredsim
+from fredsim.config.figures.options import KINDS
 from fredsim.config.registry import KNOWN
 from fredsim.dispatchers.distributions import Distributions
+from fredsim.errors import closest
 from fredsim.hyper import Finite, Fraction, NonNegative, Positive
 from fredsim.servers.schedules import SCHEDULES
 
@@ -403,3 +405,26 @@ def test_no_number_becomes_0_in_float32(kind: Any, number: float) -> None:
 )  # fmt: skip
 def test_rates_that_vanish_are_refused(server: str, key: str, small_yaml: Path, refused: Any) -> None:
     refused("run", small_yaml, f"server={server}", says=(f"server.{key}: is 5e-324, which is 0 in float32",))
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("pie", None),
+        ("copy", "copies"),
+        ("curve", "curves"),
+        ("matrx", "matrix"),
+        ("time", "timeline"),
+        ("wait", "waits"),
+    ],
+)
+def test_a_name_that_is_far_off_is_not_proposed(word: str, near: str | None) -> None:
+    assert closest(word, KINDS) == near
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+@pytest.mark.parametrize("target", ["loop.yaml", "gone.yaml"])
+def test_a_link_to_nothing_is_named(target: str, tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "loop.yaml"
+    path.symlink_to(target)
+    refused("run", path, says=(f"loop.yaml: is a symbolic link to '{target}', and no file is there",))
