@@ -245,8 +245,12 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
     if short and short in by_letters:
         return by_letters[short]
     alike = 0.5 if len(word) < 4 else 0.6  # one letter of two may be wrong
-    found = difflib.get_close_matches(word[:100].lower(), known, n=1, cutoff=alike)
-    return known[found[0]] if found else None
+    lower = word[:100].lower()
+    for found in difflib.get_close_matches(lower, known, n=3, cutoff=alike):
+        # A slip of the pen leaves a word about as long: `pie` is no `copies`, though `batch` may be `batch_size`.
+        if found.startswith(lower) or found.endswith(lower) or abs(len(found) - len(lower)) <= max(1, len(lower) // 2):
+            return known[found]
+    return None
 
 
 def hint(choice: str | None) -> str:

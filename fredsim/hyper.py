@@ -18,6 +18,7 @@ from fredsim.plugins.state.states import Stateful
 Made = TypeVar("Made")
 
 __all__ = [
+    "IN_FLOAT32",
     "REQUIRED",
     "Configurable",
     "Epsilon",
@@ -39,11 +40,21 @@ __all__ = [
     "wrong_name",
 ]
 
-Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+
+def _check_float32(value: float) -> float:
+    """Return a number unless it becomes 0 in float32, in which runs compute. Raises ValueError."""
+    if 0 < abs(value) <= 2.0**-150:  # half of the smallest one above 0, which is rounded to even
+        raise ValueError(f"is {shown(value)}, which is 0 in float32; give a number further from 0, such as 1e-38")
+    return value
+
+
+#: Refuses numbers that become 0 in float32.
+IN_FLOAT32 = AfterValidator(_check_float32)
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
 Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
-Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
+Fraction = Annotated[float, Field(ge=0, lt=1), IN_FLOAT32]  # a decay rate: 1 would never forget
 PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws
 
 

@@ -65,6 +65,8 @@ class TernarySync(ElementwiseServer):
         for name, size in zip(self._layout.slices, self._layout.sizes, strict=True):
             self.store.init(f"scaler/{name}", [1], "float32")
             self.store.init(f"codes/{name}", [packed_size(size)], "uint8")
+        # What compiles, if that is left to do, is no part of the first update's time.
+        self.operations.ternary.encode(params[:1], np.float32(1), Draws(self.streams, Stream.SERVER, 0, 0, 0))
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""

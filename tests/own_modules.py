@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -699,12 +700,15 @@ class DrawsBack(Own):
 class DrawsLater(Own):
     """Draws for minibatches that are brighter than the first sample of digits, and the first four."""
 
-    def __init__(self, limit: float = 19.5) -> None:
+    def __init__(self, limit: float = 19.5, by: str = "torch", training: bool = True) -> None:
         super().__init__()
-        self.limit = limit
+        self.limit, self.drawing = limit, training
+        draws: dict[str, Callable[[], float]]
+        draws = {"torch": lambda: torch.rand(1).item(), "numpy": np.random.random, "python": random.random}
+        self.draw = draws[by]
 
     def change(self, x: Any) -> Any:
-        return nn.functional.dropout(x, 0.1) if self.training and x.sum() > self.limit * len(x) else x
+        return x * self.draw() if self.training is self.drawing and x.sum() > self.limit * len(x) else x
 
 
 class Neighbours(Own):

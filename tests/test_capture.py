@@ -600,6 +600,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                  "cannot be captured by torch.export: its forward makes a NumPy array of a tensor (test_capture.py:"),
     "a copy": (lambda: Own(lambda own, x: deepcopy(own.dense)(x)), ROWS,
                "its forward reads a tensor's memory, as copy.deepcopy or another library does (test_capture.py:"),
+    "a part of torch.jit": (lambda: nn.Sequential(nn.Flatten(), torch.jit.script(nn.Linear(4, 3))), ROWS,
+               "cannot be captured by torch.export: it has the part '1' of torch.jit, which that does not read; "),
     "sparse": (lambda: Own(lambda own, x: torch.sparse.mm(x.to_sparse(), own.dense.weight)), ROWS,
                "cannot be captured by torch.export: UnsupportedOperatorException: aten._to_sparse.default (test_capt"),
     "a sum over samples": (lambda: Own(lambda own, x: own.dense(x) @ (x.T @ own.dense(x))), ROWS,

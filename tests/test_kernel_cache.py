@@ -230,9 +230,13 @@ print(late)
 
 @pytest.mark.parametrize(
     "changes",
-    [{"path": "snapshots"}, {"clients": {"count": 4, "batch_size": 2, "clip_each_sample": 1.0}}, {}],
-    ids=["snapshots", "each sample", "hand"],
-)
+    [
+        {"path": "snapshots"}, {"clients": {"count": 4, "batch_size": 2, "clip_each_sample": 1.0}}, {},
+        {"server": {"name": "ternary_sync", "lr": 0.01}}, {"compress": {"name": "ternary"}},
+        {"server": {"name": "bfasgd", "lr": 0.01}},
+    ],
+    ids=["snapshots", "each sample", "hand", "ternary_sync", "compressed", "bfasgd"],
+)  # fmt: skip
 def test_nothing_is_compiled_while_events_are_processed(changes: dict[str, Any], tmp_path: Path) -> None:
     """Nor loaded from the cache: a first run would take longer than others, by its own account."""
     experiment = {

@@ -74,6 +74,8 @@ def test_every_example_of_a_key_is_an_experiment() -> None:
             base |= {"model": {"name": "linear"}, "clients": {"count": 4, "batch_size": 1}}
         if example.get("model", {}).get("name") == "linear" or key == "until.gap":
             base |= {"model": {"name": "linear"}, "data": {"name": "least_squares"}}
+        if key.startswith("until.test_"):
+            base["evaluation"] = {"test": True}
         if key in {"updates", "epochs", "seconds"}:
             del base["iterations"]
         if key.startswith("problem"):

@@ -23,7 +23,7 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.model import TorchModel, TorchOptions
 from fredsim.numerics.ops.draws import Keys
-from fredsim.plugins.seeding import generator_states
+from fredsim.plugins.generators import generator_states
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
@@ -133,14 +133,13 @@ def test_what_is_drawn_on_the_way_back_is_seeded(digits: Dataset) -> None:
 
 
 def test_what_draws_for_some_minibatches_alone_is_refused(digits: Dataset) -> None:
-    """Once it has drawn between two evaluations; what others draw between gradients is theirs."""
+    """At once, though all before drew nothing; what others draw between gradients is theirs."""
     found, sums = engine(model("DrawsLater", digits), digits), digits.train.x.sum(axis=1)
     held, bright = [found._model.initial_params], np.argsort(-sums)[None, :MU]
     assert not found.draws
-    found.evaluate(held[0], "validation")
-    torch.rand(3)
-    found.evaluate(held[0], "validation")
-    found.gradients(held, np.arange(MU)[None])
+    for _ in range(2):
+        torch.rand(3)
+        found.gradients(held, np.arange(MU)[None])
     with pytest.raises(ConfigError, match="DrawsLater draws random numbers for some minibatches alone"):
         found.gradients(held, bright)
     found.close()
@@ -161,6 +160,28 @@ def test_a_run_ends_that_draws_for_some_alone(limit: float, more: dict[str, Any]
             "model": model, "clients": {"count": 4, "batch_size": MU, **more}, "threads": 1,
             "evaluation": {"every": 5, "test": True},
         })  # fmt: skip
+
+
+GATED = {"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"fetch": {"budget": 60.0}}}
+
+
+@pytest.mark.parametrize("more", [{}, GATED, {"server": {"name": "fedbuff", "lr": 0.1, "buffer": 2}}], ids=str)
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "for some minibatches alone"), ({"by": "numpy"}, "for some minibatches alone"),
+        ({"by": "python"}, "for some minibatches alone"), ({"training": False, "limit": 19.3}, "in evaluation"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_draws_are_noticed_whoever_makes_them_and_when(
+    keys: dict[str, Any], said: str, more: dict[str, Any], simulate: Simulate
+) -> None:
+    """On the paths `queued`, `fused` and `snapshots`; also after the last evaluation but one."""
+    model = {"name": "torch:own_modules:DrawsLater", "numerics": "native", **keys}
+    base = {"model": model, "clients": {"count": 4, "batch_size": MU}, "threads": 1, "evaluation": {"every": 1000}}
+    with pytest.raises(ConfigError, match=f"DrawsLater draws random numbers {said}"):
+        simulate(base | more)
 
 
 def test_a_module_that_freezes_parameters_in_train(digits: Dataset) -> None:

@@ -1,6 +1,7 @@
 """What `import fredsim` offers: results with methods, progress, a function called with each row, HTML for notebooks."""
 
 import csv
+import importlib
 import math
 import os
 import pickle
@@ -23,6 +24,7 @@ from docs.generate.links import ROOT
 from fredsim.config.document import dump_yaml
 from fredsim.data.datasets import data_root
 from fredsim.jit.cache import cache_folder
+from fredsim.plugins.modules import imported_before
 from fredsim.runs.processes.observer import Observer
 
 SEEDS = {"sweep": {"seed": [0, 1]}}
@@ -121,6 +123,35 @@ def test_a_sweep_has_the_runs_of_its_table(
     assert list(before.runs["digest"]) == digests != list(after.runs["digest"])
     with pytest.raises(fredsim.OutputError, match=r"holds another run than .* load .* anew"):
         _ = before[0]
+
+
+@pytest.mark.parametrize("how", ["import", "reload"])
+def test_a_module_that_is_imported_again_is_the_users(
+    how: str, experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook, which may change it: it is not in its file then, of which runs are. Fredsim leaves it there."""
+    name = f"again_by_{how}"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    text = """class Plain:
+    def init(self, params, clients):
+        self.params = params.copy()
+    def apply_update(self, grad, client, timestamp):
+        self.params -= grad / 8
+"""
+    (tmp_path / f"{name}.py").write_text(text)
+    data = experiment | {"server": {"name": f"{name}:Plain"}}
+    fredsim.run(data, out=tmp_path / "first")
+    assert not imported_before(name)
+    if how == "import":
+        del sys.modules[name]
+        module = importlib.import_module(name)
+    else:
+        module = importlib.reload(sys.modules[name])
+    assert imported_before(name)  # so that runs are in processes of their own
+    (tmp_path / f"{name}.py").write_text(text.replace("8", "16"))
+    fredsim.run(data, out=tmp_path / "second")
+    assert sys.modules[name] is module
 
 
 @pytest.mark.parametrize("sweep", [{}, SEEDS], ids=["run", "sweep"])

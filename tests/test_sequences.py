@@ -69,6 +69,11 @@ def test_a_text_is_rows_of_characters_and_what_follows(tmp_path: Path) -> None:
     path.write_text(TEXT[1:], encoding="utf-8")  # read again
     again = load_dataset(f"text:{path}", None, None, tmp_path, block=6)
     assert "".join(known[token] for token in again.train.x[0]) == TEXT[1:7]
+    for end in ("\r\n", "\r"):  # as other systems end lines, and Git for Windows does when it checks out a text
+        path.write_bytes(TEXT[1:].replace("\n", end).encode())
+        other = load_dataset(f"text:{path}", None, None, tmp_path, block=6)
+        assert other.train.x.tolist() == again.train.x.tolist()
+        assert other.train.y.tolist() == again.train.y.tolist()
     path.write_text(TEXT[1:], encoding="utf-8-sig")  # as some editors save it: a byte order mark is no character
     marked = load_dataset(f"text:{path}", None, None, tmp_path, block=6)
     assert (marked.classes, marked.train.x.tolist()) == (again.classes, again.train.x.tolist())

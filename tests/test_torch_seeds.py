@@ -23,7 +23,9 @@ with warnings.catch_warnings():
 from safetensors.torch import save_file
 
 from fredsim.native.model import TorchModel, TorchOptions
-from fredsim.plugins.seeding import generator_states
+from fredsim.plugins import generators
+from fredsim.plugins.generators import generator_states
+from fredsim.plugins.seeding import seeded
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -260,6 +262,33 @@ def test_the_same_seed_gives_the_same_weights_in_every_process(name: str) -> Non
     assert weights(name, 5).tobytes().hex() == once.strip()
     assert generator_states() == before
     assert weights(name, 5).tobytes() == weights(name, 5).tobytes() != weights(name, 6).tobytes()
+
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "random": random.random, "random gauss": lambda: random.gauss(0, 1), "random seed": lambda: random.seed(1),
+    "np.random": np.random.random, "np.random bytes": lambda: np.random.bytes(1),  # noqa: NPY002
+    "np.random seed": lambda: np.random.seed(1),  # noqa: NPY002
+    "torch": lambda: torch.rand(1),
+    "torch seed": lambda: torch.manual_seed(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["memory", "copies"])
+def test_each_draw_changes_the_state_of_its_generator(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where these do not have their words at the places that are known, so that copies are asked for."""
+    if where == "copies":
+        for name in ("_place_of_python", "_place_of_numpy"):
+            monkeypatch.setattr(generators, name, lambda *_: 0)
+    with seeded(5):
+        for name, draw in DRAWS.items():
+            for _ in range(700):  # more than the words of a state
+                before = generator_states()
+                assert generator_states() == before
+                draw()
+                after = generator_states()
+                assert [each for each in after if after[each] != before[each]] == [name.split()[0]]
+                if "seed" in name:
+                    break
 
 
 def test_the_generators_are_seeded_with_the_seed() -> None:

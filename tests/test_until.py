@@ -85,6 +85,17 @@ def test_plan_says_at_most(small_yaml: Path, command: Command) -> None:
     assert " 50 " in output  # iterations
 
 
+@pytest.mark.parametrize("column", ["test_error", "test_loss", "test_top2"])
+def test_a_goal_of_test_rows(column: str, simulate: Callable[..., Result]) -> None:
+    """It ends the run at the first row of the run without it that has reached it."""
+    asked = {"evaluation": {"every": 5, "test": True, "metrics": ["top2"]}, "iterations": 60}
+    whole = simulate(asked).metrics
+    goal = sorted(whole[column])[len(whole) // 2]
+    first = next(number for number, value in enumerate(whole[column]) if value <= goal)
+    assert 0 < first < len(whole) - 1
+    assert simulate(asked | {"until": {column: float(goal)}}).metrics[column].tolist() == [*whole[column][: first + 1]]
+
+
 @pytest.mark.parametrize(
     ("until", "says"),
     {
@@ -93,6 +104,8 @@ def test_plan_says_at_most(small_yaml: Path, command: Command) -> None:
         "{validation_error: 0.1, validation_loss: 0.1}": "until: must give one of validation_error and validation_loss",
         "{validation_error: null}": "until: must give one of validation_error and validation_loss",
         "{error: 0.1}": "until.error: unknown key",
+        "{test_error: 0.1}": "until.test_error: is of test rows; give evaluation.test: true",
+        "{test_error: 1.0}": "until.test_error: is 1.0; it should be less than 1",
         "0.05": "until: is 0.05; it must be a mapping",
     }.items(),
 )

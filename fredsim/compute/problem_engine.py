@@ -18,7 +18,7 @@ from fredsim.compute.graph_engine import OnOperations
 from fredsim.networks.own_problem import COLUMNS_OF, OwnProblem
 from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.ops.draws import Draws, Keys
-from fredsim.plugins.seeding import generator_states
+from fredsim.plugins.generators import generator_states
 from fredsim.system.notices import note
 
 __all__ = ["ProblemEngine", "ProblemMetrics"]
@@ -42,10 +42,6 @@ class ProblemEngine(OnOperations):
         self._repeats = False  # whether the next gradient is computed twice
         self._noted = False  # whether it was said that a gradient has NaN
         self._last: tuple[bytes, dict[str, float]] | None = None  # the parameters last evaluated, and what was said
-        #: The states of the shared generators at the last evaluation, and whether they have changed between two, though
-        #: the class draws nothing from them: then each gradient is looked at.
-        self._states: dict[str, bytes] | None = None
-        self._drawn_by_somebody = False
         problem.try_out()
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Array, Array]:
@@ -53,19 +49,18 @@ class ProblemEngine(OnOperations):
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self.problem.layout.size)
         losses = np.empty(rows.shape, np.float32)
-        began = time.perf_counter()
+        began, before = time.perf_counter(), None if self.problem.draws_shared else generator_states()
         for b in range(len(rows)):
             assert keys is not None  # nothing that a problem has is measured without them
             params, draws = np.asarray(held[b]), keys.one(b)
-            before = generator_states() if self._drawn_by_somebody else None
             self._grads[b], losses[b] = self.problem.gradient(params, draws, self._current)
-            if before is not None and before != generator_states():
-                raise self.problem.drawn_late()
             if not self._noted and np.isnan(self._grads[b]).any() and np.isfinite(params).all():
                 self._note(draws, params)
             if self._repeats:
                 self._repeats = False
                 self.problem.repeat(params, draws, self._grads[b], self._current)
+        if before is not None and before != generator_states():
+            raise self.problem.drawn_late()
         self.seconds += time.perf_counter() - began
         return self._grads[: len(rows)], losses
 
@@ -93,9 +88,6 @@ class ProblemEngine(OnOperations):
             self.seconds += time.perf_counter() - began
             self._evaluations += 1
             self._repeats = self._evaluations & (self._evaluations - 1) == 0
-            if not self.problem.draws_shared:
-                earlier, self._states = self._states, generator_states()
-                self._drawn_by_somebody |= earlier not in (None, self._states)
         return self._last[1]
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:

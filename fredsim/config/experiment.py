@@ -193,8 +193,9 @@ class Experiment(Section):
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
-    `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics` or of a problem, which may
-    say that more is better; it is checked only when a row is due (`evaluation`)."""
+    `{validation_loss: …}`, `{gap: …}` of a linear model, with `evaluation.test` `{test_error: …}` or
+    `{test_loss: …}`, or a column of `evaluation.metrics` or of a problem, which may say that more is better; it is
+    checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mnist"}])]
     """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`;
     `glyphs`, images; least squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""

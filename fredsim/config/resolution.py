@@ -219,7 +219,7 @@ def check_model(experiment: Experiment) -> None:
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, {known}")
     _check_metrics(experiment)
     goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
-    if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
+    if goal in {"validation_error", "test_error", "gap"} and goal.rpartition("_")[2] != measured_by:
         has = {
             "gap": "no error, but a gap: give that, or validation_loss",
             "error": "no gap, but an error: give that, or validation_loss",
@@ -270,6 +270,10 @@ def _check_metrics(experiment: Experiment) -> None:
             raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
     if experiment.until is not None:
         name = experiment.until.goal[0]
+        if name in {"test_error", "test_loss"} and not experiment.evaluation.test:
+            raise ConfigError(
+                f"until.{name}: is of test rows; give evaluation.test: true, so that rows of it have that"
+            )
         if name not in type(experiment.until).model_fields and not is_column(name, plain):
             known = [*type(experiment.until).model_fields, *columns_of(plain)]
             hint = f"{nearest(name, known)} (known: {', '.join(known)})"

@@ -109,14 +109,18 @@ class Until(HyperParameters):
     """The run ends at this validation loss or less."""
     gap: Annotated[NonNegative | None, Field(examples=[0.001])] = None
     """The run of a linear model ends at this gap or less."""
+    test_error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
+    """With `evaluation.test`, the run ends at this test error or less."""
+    test_loss: Annotated[Finite | None, Field(examples=[0.5])] = None
+    """With `evaluation.test`, the run ends at this test loss or less."""
 
     @model_validator(mode="after")
     def check(self) -> Until:
         """Refuse an experiment that gives none of them, or several."""
         if len(self.model_fields_set) != 1 or None in self.model_dump(include=self.model_fields_set).values():
             raise ValueError(
-                "must give one of validation_error and validation_loss, gap of a linear model, or a column of "
-                "evaluation.metrics"
+                "must give one of validation_error and validation_loss, gap of a linear model, test_error, test_loss, "
+                "or a column of evaluation.metrics"
             )
         return self
 

@@ -46,8 +46,9 @@ def draw_sums(p: int, terms: int, seed: int) -> tuple[Tokens, Tokens]:
 def read_text(path: str, block: int) -> tuple[Tokens, Tokens]:
     """Return the rows of a UTF-8 text, one after the other, (n, block), and their targets: the characters that follow.
 
-    Tokens number the characters that occur in the order of their code points. The last characters, if they fill no row,
-    are left out. Raises DataError if the file cannot be read, is no text, or
+    Tokens number the characters that occur in the order of their code points. Lines end with one character, as Python
+    reads them: files that Windows has written give the same tokens. The last characters, if they fill no row, are left
+    out. Raises DataError if the file cannot be read, is no text, or
     has no whole row.
     """
     remedy = "it must be a text file in UTF-8"
@@ -63,6 +64,7 @@ def read_text(path: str, block: int) -> tuple[Tokens, Tokens]:
         raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {remedy}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is no UTF-8 at byte {error.start}; {remedy}") from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     characters = np.frombuffer(text.encode("utf-32-le"), "<u4")
     count = (len(characters) - 1) // block
     if count < 1:

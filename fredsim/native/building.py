@@ -16,7 +16,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from fredsim.errors import ConfigError
 from fredsim.networks.given import Weights, frozen_names
 from fredsim.plugins.failures import failing, message_of
-from fredsim.plugins.seeding import generator_states, seeded
+from fredsim.plugins.generators import generator_states
+from fredsim.plugins.seeding import seeded
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 

@@ -36,7 +36,7 @@ from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.own_loss import OwnLoss
-from fredsim.native.passes import Minibatches, Passes
+from fredsim.native.passes import DRAWS_IN_EVALUATION, DRAWS_LATE, Minibatches, Passes
 from fredsim.native.queue import TorchQueueExecutor
 from fredsim.native.settings import deterministic, filling
 from fredsim.native.statistics import forget
@@ -48,7 +48,8 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
-from fredsim.plugins.seeding import generator_states, generators_kept, seeded
+from fredsim.plugins.generators import generator_states
+from fredsim.plugins.seeding import generators_kept, seeded
 from fredsim.system.heap import freed_memory_kept
 from fredsim.system.limits import default_threads
 
@@ -109,9 +110,6 @@ class TorchEngine(OnOperations):
         self._most, self._threads_of_pass = 1, self.threads  # how many at most, and the threads of each
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
-        #: The states of the generators at the last evaluation. If they have changed between two, all engines of the
-        #: module for whose minibatches it draws nothing look at each gradient.
-        self._states: dict[str, bytes] | None = None
         self.statistics = self._tracked()
         self._train = Minibatches(*self._samples(dataset.train))
         self._passes = Passes(model, self._train, self._losses_of, mu)
@@ -292,9 +290,18 @@ class TorchEngine(OnOperations):
                     note(b, compute(self._passes, b))
         return self._grads[: len(rows)], losses
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Return what is to be entered while gradients are computed."""
-        return self.under_settings(SimulationError, self._threads_of_pass if self.concurrent is None else None)
+    @contextmanager
+    def computing(self, *, alone: bool = True) -> Iterator[None]:
+        """Compute gradients in a `with` block; `alone`: and nothing else that may draw random numbers."""
+        with (
+            self.under_settings(SimulationError, self._threads_of_pass if self.concurrent is None else None),
+            self.nothing_drawn() if alone else nullcontext(),
+        ):
+            yield
+
+    def nothing_drawn(self) -> AbstractContextManager[None]:
+        """Raise ConfigError in a `with` block if the module draws, though it does not for its first minibatch."""
+        return nullcontext() if self.draws else self._passes.nothing_drawn(DRAWS_LATE)
 
     def _allocate(self, count: int) -> None:
         """Have room for so many gradients."""
@@ -315,7 +322,9 @@ class TorchEngine(OnOperations):
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for some, logits, y in self._evaluated(params, split):
-            with self.under_settings(SimulationError), torch.no_grad():
+            with (
+                self.under_settings(SimulationError), torch.no_grad(), self._passes.nothing_drawn(DRAWS_IN_EVALUATION)
+            ):  # fmt: skip
                 losses[some] = self._losses_of(logits, y).detach().cpu().numpy()
             if self._answers is not None:
                 wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
@@ -332,9 +341,9 @@ class TorchEngine(OnOperations):
             return
         x, y = self._samples(split)
         batches: list[slice] | None = None
-        served = self._statistics_of(None, 0)
+        served, undrawn = self._statistics_of(None, 0), partial(self._passes.nothing_drawn, DRAWS_IN_EVALUATION)
         while batches is None or batches:
-            with self.under_settings(SimulationError), self._evaluating(served):
+            with self.under_settings(SimulationError), self._evaluating(served), undrawn():
                 batches = self._evaluation_batches(params, x) if batches is None else batches
                 some = batches.pop(0)
                 # A module may write into what it is given.
@@ -348,9 +357,6 @@ class TorchEngine(OnOperations):
                 f"model.name: {self._model.name} has changed its {changed} since the run began, which no client "
                 "pushes; keep what is not trained as it is"
             )
-        before, self._states = self._states, generator_states()
-        for model in (self._model, *self._model.twins):
-            model.drawn_by_somebody |= before not in (None, self._states)
 
     def _given(self, params: Array) -> Tensors:
         """Return parameters to evaluate with, copies; none if the module gets them in its own memory.
@@ -526,8 +532,7 @@ class TorchEngine(OnOperations):
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows).to(self._device)
-        with self._passes.nothing_drawn():
-            found, losses = vmap(self._gradient)(self._tensors(held), self._train.x[samples], self._train.y[samples])
+        found, losses = vmap(self._gradient)(self._tensors(held), self._train.x[samples], self._train.y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
@@ -634,7 +639,7 @@ class TorchEngine(OnOperations):
             )
         if random != generator_states():
             if mode == "evaluation":
-                raise model.refused("draws random numbers in evaluation; let it draw in training alone")
+                raise model.refused(DRAWS_IN_EVALUATION)
             self._passes.draws = True
 
     def _check_casts(self, casts: Casts) -> None:

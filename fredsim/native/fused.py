@@ -7,6 +7,7 @@ clients at once are done before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class TorchFusedExecutor:
     def apply(self, b: int, end: int) -> Iterator[int]:
         """Compute one gradient after the other and apply the rule to it; yield the verdicts. See FusedExecutor."""
         verdict = ALLOWED
-        with self._engine.computing():
+        with self._engine.computing(alone=False):  # who takes a verdict may run a user's code
             while b < end:
                 verdict = self._apply(b)
                 if verdict in (UNDECIDED, DIVERGED):
@@ -64,7 +65,8 @@ class TorchFusedExecutor:
     def _apply(self, b: int) -> int:
         verdict, task = self._verdicts[b], self._tasks[self._chosen[b]]
         apply = self._updates.take if self._ahead else self._updates.compute
-        finite = apply(b, *task, self._coefficients[b], self._copies[b] if verdict == ALLOWED else None)
+        with nullcontext() if self._ahead else self._engine.nothing_drawn():
+            finite = apply(b, *task, self._coefficients[b], self._copies[b] if verdict == ALLOWED else None)
         return verdict if finite else DIVERGED
 
     def mean(self, b: int) -> float:

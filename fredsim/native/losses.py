@@ -18,7 +18,8 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.plugins.failures import briefly, failing
-from fredsim.plugins.seeding import generator_states, seeded
+from fredsim.plugins.generators import generator_states
+from fredsim.plugins.seeding import seeded
 
 __all__ = ["Each", "check_broadcast", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
 

@@ -75,8 +75,6 @@ class TorchModel(Network):
 
     #: Why fredsim does not compute it itself, if it has tried.
     why_native = ""
-    #: Whether somebody has drawn from the shared generators between two evaluations, as an engine has found.
-    drawn_by_somebody = False
     #: Of a twin, the fingerprints that its module's attributes had at first.
     first: Mapping[str, str] = MappingProxyType({})
 

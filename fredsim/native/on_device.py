@@ -29,7 +29,7 @@ from fredsim.networks.network import Network
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
-from fredsim.plugins.seeding import generator_states
+from fredsim.plugins.generators import generator_states
 from fredsim.plugins.state.fingerprints import fingerprint
 from fredsim.system import notices
 from fredsim.system.memory import uncollected

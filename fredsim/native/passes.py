@@ -18,17 +18,25 @@ from fredsim.native.building import as_array
 from fredsim.native.checks import Unchanged, nothing_again
 from fredsim.native.losses import Each
 from fredsim.native.model import TorchModel
+from fredsim.native.own_loss import OwnLoss
 from fredsim.native.params import OwnParams, channels_last
 from fredsim.native.settings import seed_by
 from fredsim.native.statistics import norms_alone
 from fredsim.numerics.ops.draws import Draws
-from fredsim.plugins.seeding import generator_states
+from fredsim.plugins.generators import generator_states
 
-__all__ = ["Minibatches", "Passes"]
+__all__ = ["DRAWS_IN_EVALUATION", "DRAWS_LATE", "Minibatches", "Passes"]
 
 Array = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]]
 Tensors = dict[str, torch.Tensor]
+
+#: What a module must not do that drew nothing for its first minibatch.
+DRAWS_LATE = (
+    "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; let it draw "
+    "for each minibatch in training, and then use or leave what it has drawn"
+)
+DRAWS_IN_EVALUATION = "draws random numbers in evaluation; let it draw in training alone"
 
 
 class Minibatches:
@@ -227,28 +235,24 @@ class Passes:
 
         `between` is called between the forward and the backward pass.
         """
-        if not self.model.drawn_by_somebody:  # as below, in less time
-            return self._both(x, y, between)
-        with self.nothing_drawn():
-            return self._both(x, y, between)
+        losses = self.losses(x, y)
+        if between is None:
+            return losses, self._mean_gradients(losses)
+        between()
+        with nothing_again(self.model.refused):
+            return losses, self._mean_gradients(losses)
 
     @contextmanager
-    def nothing_drawn(self) -> Iterator[None]:
-        """Raise ConfigError if the module, which drew nothing at first, draws random numbers in a `with` block.
+    def nothing_drawn(self, said: str) -> Iterator[None]:
+        """Raise ConfigError, which says `said`, if the module or its loss draws random numbers in a `with` block.
 
-        It is not looked at before somebody has drawn some.
+        Nothing else is to be computed there: others may draw as they like.
         """
-        if self.draws or not self.model.drawn_by_somebody:
-            yield
-            return
-        captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        before = None if captured else generator_states()
+        before = generator_states()
         yield
-        if before is not None and before != generator_states():
-            raise self.model.refused(
-                "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; "
-                "let it draw for each minibatch in training, and then use or leave what it has drawn"
-            )
+        if before != generator_states():
+            loss = self.model.loss
+            raise self.model.refused(f"{said}; or loss: {loss.name} draws" if isinstance(loss, OwnLoss) else said)
 
     def losses(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the losses (µ,) of a minibatch at the module's own parameters."""
@@ -259,16 +263,6 @@ class Passes:
             if self._reads_running:  # perhaps again, on the way back
                 self._begin_again(self._begin)
         return found
-
-    def _both(
-        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        losses = self.losses(x, y)
-        if between is None:
-            return losses, self._mean_gradients(losses)
-        between()
-        with nothing_again(self.model.refused):
-            return losses, self._mean_gradients(losses)
 
     def _mean_gradients(self, losses: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return the gradients of the mean of samples' losses (µ,)."""

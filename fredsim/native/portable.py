@@ -18,8 +18,9 @@ from fredsim.networks.running import Running
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.plugins.failures import is_interrupt
+from fredsim.plugins.generators import generator_states
 from fredsim.plugins.modules import has_file
-from fredsim.plugins.seeding import generator_states, seeded
+from fredsim.plugins.seeding import seeded
 
 if TYPE_CHECKING:  # it imports PyTorch
     from fredsim.networks.capture.module import Captured

@@ -59,8 +59,12 @@ class Gradients(Protocol):
         """Note the running statistics after gradient b; `arrived`: its push is at the server now."""
         ...
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Return what is to be entered while gradients are computed."""
+    def computing(self, *, alone: bool = True) -> AbstractContextManager[None]:
+        """Return what is to be entered while gradients are computed; `alone`: and nothing that may draw, too."""
+        ...
+
+    def nothing_drawn(self) -> AbstractContextManager[None]:
+        """Return what is to be entered where nothing but gradients is computed, if that was not said before."""
         ...
 
 

@@ -22,10 +22,11 @@ from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.failures import described, failing
+from fredsim.plugins.generators import generator_states
 from fredsim.plugins.guarded import Guarded, array_of, is_integer, python_number
 from fredsim.plugins.modules import import_callable, parameters_of
 from fredsim.plugins.named_files import own_files
-from fredsim.plugins.seeding import generator_states, seeded
+from fredsim.plugins.seeding import seeded
 from fredsim.system.files import digests_of_files, files_named
 
 __all__ = ["COLUMNS_OF", "Declared", "Draw", "OwnProblem", "declared", "find_problem"]

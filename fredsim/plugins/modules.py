@@ -56,7 +56,9 @@ __all__ = [
 PARTS = ("fredsim.compressors", "fredsim.dispatchers", "fredsim.optimizers", "fredsim.servers", "fredsim.zoo")
 SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)  # of modules, in the order of Python's import
 
-_imported: set[str] = set()  # the users' modules that were imported here first
+#: The users' modules that were imported here first, each by what Python made when it loaded it, which another import,
+#: also importlib.reload, makes anew; None: it is not known.
+_imported: dict[str, Any] = {}
 _contents: dict[str, str] = {}  # the digest of each one's file as it was then
 
 
@@ -195,6 +197,8 @@ def _import_module(name: str) -> ModuleType:
     note_own_code(name if file is None else f"{name} ({file})")
     with folder_kept(), from_source():
         found = importlib.import_module(name)
+    if name in _imported and _imported[name] is None:
+        _imported[name] = getattr(found, "__spec__", None)
     if (content := _content_of(found)) is not None:
         _contents.setdefault(name, content)
     return found
@@ -206,7 +210,7 @@ def _forget_edited(name: str) -> None:
     A module that the user has imported stays: runs with it are in processes of their own, which import the file.
     """
     before, content = _contents.get(name), _content_of(sys.modules.get(name))
-    if name in _imported and None not in (before, content) and before != content:
+    if name in sys.modules and not imported_before(name) and None not in (before, content) and before != content:
         del sys.modules[name], _contents[name]
         importlib.invalidate_caches()
 
@@ -250,7 +254,7 @@ def folder_kept() -> Iterator[None]:
 def note_import(name: str) -> None:
     """Note that a user's module is about to be imported, unless something else has imported it before."""
     if name not in sys.modules:
-        _imported.add(name)
+        _imported[name] = None
         _contents.pop(name, None)  # of one that somebody has deleted there
 
 
@@ -262,7 +266,9 @@ def has_file(name: str) -> bool:
 
 def imported_before(name: str) -> bool:
     """Return whether something else, such as the user's script, has imported a module, and may have changed it."""
-    return name in sys.modules and name not in _imported
+    if name not in sys.modules or name not in _imported:
+        return name in sys.modules
+    return _imported[name] is not None and getattr(sys.modules[name], "__spec__", None) is not _imported[name]
 
 
 @contextmanager
@@ -274,10 +280,16 @@ def imported_anew(names: Iterable[str]) -> Iterator[None]:
     used = {module.__name__ for module in users_modules(map(sys.modules.get, names)) if hasattr(module, "__file__")}
     used |= {name.rpartition(".")[0] for name in used}  # the packages that they are in
     before = {name: sys.modules.pop(name) for name in used if name in sys.modules and name != "__main__"}
+    noted = _imported.copy()
     try:
         yield
     finally:
         sys.modules.update(before)
+        for name in before:
+            if name in noted:
+                _imported[name] = noted[name]
+            else:
+                _imported.pop(name, None)
 
 
 def import_named(name: str, form: str) -> Any:

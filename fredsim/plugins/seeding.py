@@ -5,7 +5,6 @@ PyTorch has one for the processor, and one for each CUDA device once a process u
 
 from __future__ import annotations
 
-import pickle
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["generator_states", "generators_kept", "seed_each", "seeded"]
+__all__ = ["generators_kept", "seed_each", "seeded"]
 
 
 def _torch() -> tuple[Any, bool]:
@@ -60,15 +59,3 @@ def generators_kept() -> Iterator[None]:
             torch.set_rng_state(state)
         if on_devices:
             torch.cuda.set_rng_state_all(states)
-
-
-def generator_states() -> dict[str, bytes]:
-    """Return the state of each; one that is equal to an earlier one has not been drawn from in between."""
-    found = {"random": pickle.dumps(random.getstate())}
-    found["np.random"] = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002
-    torch, on_devices = _torch()
-    if torch is not None:
-        found["torch"] = torch.get_rng_state().numpy().tobytes()
-    for number, state in enumerate(torch.cuda.get_rng_state_all() if on_devices else []):
-        found[f"cuda:{number}"] = state.numpy().tobytes()
-    return found

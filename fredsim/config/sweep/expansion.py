@@ -68,6 +68,9 @@ def open_source(source: Source) -> Document:
         path = recorded
     elif not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
+        if os.path.islink(path):
+            what = f"is a symbolic link to {shown(os.readlink(path))}, and no file is there"
+            raise ConfigError(f"{path}: {what}; let it lead to the experiment's file, or name that")
         if name not in known:
             key, equals, _ = str(source).partition("=")
             if equals and key.partition(".")[0] in {*Experiment.model_fields, *DOCUMENT_KEYS}:

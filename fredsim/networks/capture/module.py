@@ -196,7 +196,11 @@ def _reason(error: BaseException, module: Any, samples: Any) -> str:
         if is_interrupt(own):
             raise
         failure = failed_on(samples.shape[1:], own)
+    scripted = next((name for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
     text = _why(error, unseen.what)
+    if scripted is not None and not failure:  # what torch.export says is of its own wrapper's arguments
+        part = f"has the part {scripted!r} of torch.jit" if scripted else "is of torch.jit"
+        text = f"{NOT_EXPORTED}: it {part}, which that does not read"
     if text.startswith(NOT_EXPORTED) and failure:
         return failure  # PyTorch would not compute it, either
     return f"{text}; {NATIVE}"

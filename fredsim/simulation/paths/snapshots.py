@@ -81,6 +81,8 @@ class Snapshots(Simulation):
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self.server.check = self._holdings.check
         self._warm()
+        if any(gate is not None and gate.needs_statistics for gate in (protocol.push_gate, protocol.fetch_gate)):
+            parts.engine.operations.mean(parts.params)  # compile that, too
         self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
         self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine.operations, may_cancel=self._may_cancel)
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
