@@ -237,7 +237,7 @@ def _first_of_each(
     named_wrong = {
         at[:-1]
         for at, (text, remedy) in first.items()
-        if at[-1:] == ("name",) and (text != REQUIRED or remedy.startswith("; write {name: "))
+        if at[-1:] == ("name",) and text != "unknown key" and (text != REQUIRED or remedy.startswith("; write {name: "))
     }
     found = []
     for at, (text, remedy) in reversed(first.items()):

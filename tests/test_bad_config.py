@@ -134,6 +134,11 @@ OVERRIDES = {
     "server.lr=.nan": ("server.lr: is nan", "finite number"),
     "sweeep={seed: [0]}": ("sweeep: unknown key; did you mean 'sweep'? (known: name, seed, iterations, ", "select)"),
     "lr=0.1": ("lr: unknown key; did you mean 'server.lr'?",),
+    "evaluation={name: sgd}": ("evaluation.name: unknown key (known: every, unit, test, per_client",),
+    "clients.local_steps={name: sgd}": (
+        "fastest: is required",
+        "clients.local_steps.name: unknown key (known: fast",
+    ),
     "count=4": ("count: unknown key; did you mean 'clients.count'?",),
     "dispatcher.push={name: 'a:B', k: 2}": ("a gate's name is its key: write {'a:B': {k: 2}}",),
     "server.lrr=1": ("server.lrr: unknown key", "did you mean 'lr'?"),

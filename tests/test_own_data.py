@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data import datasets, npy, npy_datasets, on_demand, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
+from fredsim.data.npz import read_arrays
 from fredsim.data.own import digest_of_named, find_own, load_own
 from fredsim.data.targets import Targets, fitted
 from fredsim.data.torch_rows import TorchRows
@@ -941,3 +943,18 @@ def test_data_sets_of_pytorch(simulate: Run, refused: Refused) -> None:
     assert one.summary["digest"] == unsigned.summary["digest"] == expected.summary["digest"]
     for name, says in TORCH_WRONG:
         refused("run", "own.yaml", f"data.name=torch:torch_sets:{name}", says=[says])
+
+
+def test_files_of_python_2(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Their headers have long integers, of which NumPy warns; the file is read without a word."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.save(tmp_path / "new.npy", x)
+    old = (tmp_path / "new.npy").read_bytes().replace(b"(4, 3), }  ", b"(4L, 3L), }", 1)
+    assert b"(4L, 3L)" in old
+    (tmp_path / "x_train.npy").write_bytes(old)
+    np.save(tmp_path / "y_train.npy", np.arange(4))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        file.writestr("x_train.npy", old)
+    assert read_arrays(str(tmp_path / "x.npz"), None, "")["x_train"].tolist() == x.tolist()
+    assert npy.read_arrays_of(npy.open_arrays(str(tmp_path)))["x_train"].tolist() == x.tolist()
+    assert not recwarn.list

@@ -124,6 +124,7 @@ def wrong_with_refusal(case: Case, output: str, messages: str) -> str:
         "error: .:",
         "the trace, row",
         "no paper",
+        "the experiment's name is empty",
         *(["iteration"] if case.kind == "checkpoint" else []),
     )
     if not any(name and name in messages for name in named):
@@ -147,7 +148,7 @@ def is_named(value: str, messages: str) -> bool:
     """Return whether messages name a value, or are about several keys."""
     others = (
         "give one of", "have no gap", "cannot read x", "the clock ends after", "is given; it goes with",
-        "give one per client",
+        "give one per client", "unknown key", "beside problem", "is of test rows", "no gradient will ever arrive",
     )  # fmt: skip
     return value in messages or any(phrase in messages for phrase in others)
 
@@ -158,7 +159,9 @@ def is_near(case: Case, line: str) -> bool:
     text = case.files["x.yaml"].decode("utf-8", "surrogatepass").split("\n")
     names = [part for part in case.key if isinstance(part, str)]
     near = "\n".join(text[max(0, number - 4) : number])  # the line of a list's item has no key
-    has_phrase = any(phrase in line for phrase in ("not valid YAML", "levels deep", "cannot read", names[-1]))
+    has_phrase = any(
+        phrase in line for phrase in ("not valid YAML", "levels deep", "cannot read", "beside problem", names[-1])
+    )
     return has_phrase or any(f'"{name}":' in near for name in names)
 
 

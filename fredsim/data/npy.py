@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fredsim.data.npz import old_headers
 from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, why_beyond, why_rounded
 from fredsim.errors import DataError, one_line
 from fredsim.numerics.arrays import Integers
@@ -45,7 +46,7 @@ class NpyFile:
         """Open the file, and check its header. Raises DataError if it is damaged, or no array of numbers."""
         self.path = path
         try:
-            with open_whole(path, follow=True) as file:
+            with open_whole(path, follow=True) as file, old_headers():
                 reading = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
                 self.shape, by_column, self.dtype = reading(file)
                 self._begin = file.tell()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from fredsim.system.files import irregular_kind
 from fredsim.system.given import why_unread
 from fredsim.system.memory import format_bytes, machine_memory
 
-__all__ = ["read_arrays", "read_npz"]
+__all__ = ["old_headers", "read_arrays", "read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
@@ -26,6 +28,14 @@ BYTES_PER_VALUE = 12  # the memory that a value takes in addition to itself: as 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
     """Return the arrays x_train, y_train, x_test, y_test. Raises DataError as `read_arrays` does."""
     return read_arrays(path, ARRAYS, REMEDY)
+
+
+@contextmanager
+def old_headers() -> Iterator[None]:
+    """Read headers that Python 2 has written as others in a `with` block: NumPy warns that they take longer."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Reading `\.npy`", UserWarning)
+        yield
 
 
 def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[str, NDArray[Any]]:
@@ -40,10 +50,10 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
             pass  # if it cannot be opened, this raises an OSError that says why
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path}: is no NPZ file, or a truncated one; {remedy}")
-        with zipfile.ZipFile(path) as file:
+        with zipfile.ZipFile(path) as file, old_headers():
             wanted = [name.removesuffix(".npy") for name in file.namelist()] if wanted is None else wanted
             _check(path, file, wanted, remedy)
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(path, allow_pickle=False) as arrays, old_headers():
             return {key: arrays[key] for key in wanted}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {remedy}") from None

@@ -81,11 +81,9 @@ class Snapshots(Simulation):
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self.server.check = self._holdings.check
         self._warm()
-        if any(gate is not None and gate.needs_statistics for gate in (protocol.push_gate, protocol.fetch_gate)):
-            parts.engine.operations.mean(parts.params)  # compile that, too
         self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
         self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine.operations, may_cancel=self._may_cancel)
-        gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
+        gates = protocol.gates
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
@@ -184,6 +182,8 @@ class Snapshots(Simulation):
             self._engine.gradients_at_two([], [], nothing)
         else:
             self._engine.gradients([], nothing)
+        if any(gate.needs_statistics for gate in self._parts.protocol.gates):
+            self._parts.engine.operations.mean(self._parts.params)
 
     def _limit(self, length: Length) -> int:
         """Return how many of the next events may be computed together; all of them certainly belong to the run."""

@@ -43,6 +43,11 @@ class Protocol:
         """How many tasks a client may have at once: without `wait`, one under way and one to begin."""
         return 1 if self.wait else 2
 
+    @property
+    def gates(self) -> list[GuardedGate]:
+        """The gates that there are."""
+        return [gate for gate in (self.push_gate, self.fetch_gate) if gate is not None]
+
     def start(self, context: RunContext) -> None:
         """Start the gates and the compressor."""
         for part in (self.push_gate, self.fetch_gate, self.compressor):
