@@ -248,7 +248,12 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
     lower = word[:100].lower()
     for found in difflib.get_close_matches(lower, known, n=3, cutoff=alike):
         # A slip of the pen leaves a word about as long: `pie` is no `copies`, though `batch` may be `batch_size`.
-        if found.startswith(lower) or found.endswith(lower) or abs(len(found) - len(lower)) <= max(1, len(lower) // 2):
+        shorter, longer = sorted((found, lower), key=len)
+        if (
+            longer.startswith(shorter)
+            or longer.endswith(shorter)
+            or len(longer) - len(shorter) <= max(1, len(lower) // 2)
+        ):
             return known[found]
     return None
 

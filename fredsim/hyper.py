@@ -24,10 +24,13 @@ __all__ = [
     "Epsilon",
     "FileName",
     "Finite",
+    "Finite64",
     "Fraction",
     "HyperParameters",
     "NonNegative",
+    "NonNegative64",
     "Positive",
+    "Positive64",
     "PositiveInt",
     "Printable",
     "check_printable",
@@ -50,11 +53,15 @@ def _check_float32(value: float) -> float:
 
 #: Refuses numbers that become 0 in float32.
 IN_FLOAT32 = AfterValidator(_check_float32)
-Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
-Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), IN_FLOAT32]
+#: Numbers of which none becomes a float32, such as times and losses.
+Finite64 = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Positive64 = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+NonNegative64 = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Finite = Annotated[Finite64, IN_FLOAT32]
+Positive = Annotated[Positive64, IN_FLOAT32]
+NonNegative = Annotated[NonNegative64, IN_FLOAT32]
 Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
-Fraction = Annotated[float, Field(ge=0, lt=1), IN_FLOAT32]  # a decay rate: 1 would never forget
+Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
 PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws
 
 

@@ -24,7 +24,7 @@ from fredsim.hyper import Positive
 from fredsim.networks.layout import Layout
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
-from fredsim.numerics.streams import Stream
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.ternary import Draws, packed_size
 from fredsim.servers.asgd import descend
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
@@ -65,8 +65,8 @@ class TernarySync(ElementwiseServer):
         for name, size in zip(self._layout.slices, self._layout.sizes, strict=True):
             self.store.init(f"scaler/{name}", [1], "float32")
             self.store.init(f"codes/{name}", [packed_size(size)], "uint8")
-        # What compiles, if that is left to do, is no part of the first update's time.
-        self.operations.ternary.encode(params[:1], np.float32(1), Draws(self.streams, Stream.SERVER, 0, 0, 0))
+        # Compile now, so that it is not counted in the run's time.
+        self.operations.ternary.encode(params[:1], np.float32(1), Draws(Streams(0), Stream.SERVER, 0, 0, 0))
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""
