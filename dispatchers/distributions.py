@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from fredsim.hyper import HyperParameters, Positive64
+from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.distributions import Distribution
 
@@ -18,7 +18,7 @@ __all__ = ["KNOWN", "Distributions", "Drawn", "Noise", "Random", "Times", "one_o
 class Random(HyperParameters):
     """Base of the distributions of a random variable X with a given mean."""
 
-    mean: Positive64 = 1.0
+    mean: Positive = 1.0
     """The mean of X: in seconds if X is a time; 1 for a factor."""
     add: bool = False
     """For a task's noise only: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
@@ -107,7 +107,7 @@ class HalfNormal(HyperParameters):
     """The absolute value of a normal draw of this standard deviation."""
 
     name: Literal["half_normal"]
-    sd: Positive64 | Literal["sqrt"] = 1.0
+    sd: Positive | Literal["sqrt"] = 1.0
     """The standard deviation; `sqrt`: √(i + 1) for client i."""
     add: bool = False
     """For a task's noise only: true adds X, in seconds, to the client's own time; false multiplies that time by X."""
@@ -170,5 +170,5 @@ Drawn = (
     | Annotated[HalfNormal, Tag("HalfNormal")]
     | Annotated[Bernoulli, Tag("Bernoulli")]
 )
-Times = Annotated[Annotated[Positive64, Tag("Number")] | Drawn, one_of(f"seconds, or {{name: …}} of {KNOWN}")]
+Times = Annotated[Annotated[Positive, Tag("Number")] | Drawn, one_of(f"seconds, or {{name: …}} of {KNOWN}")]
 Noise = Annotated[Annotated[Literal["none"], Tag("None")] | Drawn, one_of(f"none, or {{name: …}} of {KNOWN}")]

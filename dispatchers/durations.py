@@ -23,7 +23,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, Tag, model_serializer
 from fredsim.dispatchers.distributions import KNOWN, Distributions, Drawn, Noise, one_of
 from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, Positive64
+from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.arrays import Floats, Integers
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.elementary import pow64
@@ -73,7 +73,7 @@ class Power(HyperParameters):
     """t_i = base · (i + 1)^exponent."""
 
     name: Literal["power"]
-    base: Positive64 = 1.0
+    base: Positive = 1.0
     """The time of client 0, in seconds."""
     exponent: Annotated[float, Field(ge=-10, le=10)] = 0.5
     """The exponent; ½ and 1 are usual."""
@@ -83,17 +83,17 @@ class TwoClasses(HyperParameters):
     """A share of the clients always takes `factor` times as long as the others."""
 
     name: Literal["two_class"]
-    base: Positive64 = 1.0
+    base: Positive = 1.0
     """The time of the other clients, in seconds."""
     share: Annotated[float, Field(ge=0, le=1)]
     """The share of the slow clients, which are drawn at random; their number is rounded, half up."""
-    factor: Positive64
+    factor: Positive
     """How many times longer they take."""
 
 
 OwnTimes = Annotated[
-    Annotated[Positive64, Tag("Number")]
-    | Annotated[list[Positive64], Tag("List")]
+    Annotated[Positive, Tag("Number")]
+    | Annotated[list[Positive], Tag("List")]
     | Annotated[Power, Tag("Power")]
     | Annotated[TwoClasses, Tag("TwoClass")]
     | Drawn,
@@ -111,7 +111,7 @@ class Compute(HyperParameters):
     """The clients' own times: a number, a list by client, or {name: power, two_class, or a distribution}."""
     noise: Noise = "none"
     """The noise of each task: none, or {name: a distribution}, which multiplies the time or, with `add: true`, adds."""
-    limit: Positive64 | list[Positive64] | None = None
+    limit: Positive | list[Positive] | None = None
     """A task is given up after so many seconds, and its client begins the next: a number, a list by client; or null."""
 
     @model_serializer(mode="wrap")

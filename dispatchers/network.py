@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.dispatchers.durations import LAST, check_each, check_times
-from fredsim.hyper import HyperParameters, NonNegative64, Positive64
+from fredsim.hyper import HyperParameters, NonNegative, Positive
 from fredsim.plugins.state.states import Stateful
 
 __all__ = ["Link", "Network", "ServerTime"]
@@ -24,22 +24,22 @@ __all__ = ["Link", "Network", "ServerTime"]
 class Link(HyperParameters):
     """The link of each client: numbers, or lists with one value per client."""
 
-    latency: NonNegative64 | list[NonNegative64] = 0.0
+    latency: NonNegative | list[NonNegative] = 0.0
     """The seconds that a push or a fetch travels, in each direction, besides its bytes' time."""
-    up: Positive64 | list[Positive64] | None = None
+    up: Positive | list[Positive] | None = None
     """Bytes per second from the client; null: unlimited."""
-    down: Positive64 | list[Positive64] | None = None
+    down: Positive | list[Positive] | None = None
     """Bytes per second to the client; null: unlimited."""
 
 
 class ServerTime(HyperParameters):
     """What all clients share: the server's time, and the bandwidth to and from it."""
 
-    seconds: NonNegative64 = 0.0
+    seconds: NonNegative = 0.0
     """Seconds that the server takes for a push; it takes one push at a time."""
-    up: Positive64 | None = None
+    up: Positive | None = None
     """Bytes per second of all pushes together, one at a time; null: unlimited."""
-    down: Positive64 | None = None
+    down: Positive | None = None
     """Bytes per second of all fetches together, one at a time; null: unlimited."""
 
 

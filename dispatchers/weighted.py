@@ -15,7 +15,7 @@ from pydantic import Field
 from fredsim.dispatchers.base import Dispatcher, all_held_error
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import ConfigError
-from fredsim.hyper import HyperParameters, Positive64, PositiveInt
+from fredsim.hyper import HyperParameters, Positive, PositiveInt
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams
 
@@ -44,7 +44,7 @@ class Weighted(Dispatcher):
     class Hyper(HyperParameters):
         """`weights`: one positive number per client; a list shorter than the clients is repeated from its start."""
 
-        weights: list[Positive64] = Field(min_length=1)
+        weights: list[Positive] = Field(min_length=1)
         """One weight per client; a shorter list is repeated from its start."""
         on_chosen: OnChosen | None = None
         """How a client's weight changes when it is chosen; null: not at all."""

@@ -18,19 +18,15 @@ from fredsim.plugins.state.states import Stateful
 Made = TypeVar("Made")
 
 __all__ = [
-    "IN_FLOAT32",
     "REQUIRED",
     "Configurable",
     "Epsilon",
     "FileName",
     "Finite",
-    "Finite64",
     "Fraction",
     "HyperParameters",
     "NonNegative",
-    "NonNegative64",
     "Positive",
-    "Positive64",
     "PositiveInt",
     "Printable",
     "check_printable",
@@ -43,23 +39,9 @@ __all__ = [
     "wrong_name",
 ]
 
-
-def _check_float32(value: float) -> float:
-    """Return a number unless it becomes 0 in float32, in which runs compute. Raises ValueError."""
-    if 0 < abs(value) <= 2.0**-150:  # half of the smallest one above 0, which is rounded to even
-        raise ValueError(f"is {shown(value)}, which is 0 in float32; give a number further from 0, such as 1e-38")
-    return value
-
-
-#: Refuses numbers that become 0 in float32.
-IN_FLOAT32 = AfterValidator(_check_float32)
-#: Numbers of which none becomes a float32, such as times and losses.
-Finite64 = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
-Positive64 = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
-NonNegative64 = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
-Finite = Annotated[Finite64, IN_FLOAT32]
-Positive = Annotated[Positive64, IN_FLOAT32]
-NonNegative = Annotated[NonNegative64, IN_FLOAT32]
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(ge=2.0**-126, le=LARGEST, allow_inf_nan=False)]  # above 0 in float32 too
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never forget
 PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from fredsim.errors import ConfigError
-from fredsim.hyper import IN_FLOAT32, Fraction, Positive, PositiveInt
+from fredsim.hyper import Fraction, Positive, PositiveInt
 from fredsim.numerics.rules import Rule, flush, where
 from fredsim.servers.base import Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
@@ -53,7 +53,7 @@ class DelayedNesterov(ElementwiseServer):
         """β, the decay rate of the momentum."""
         every: PositiveInt | None = None
         """N: the momentum is updated at every N-th arrival; null is the number of clients."""
-        activation: Annotated[float, Field(ge=0, le=1), IN_FLOAT32] = 0.0
+        activation: Annotated[float, Field(ge=0, le=1)] = 0.0
         """c, the share of the momentum in each step, 1/N at most; with 0 only every N-th step has momentum."""
 
         def resolve_defaults(self, clients: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fredsim.hyper import IN_FLOAT32, PositiveInt
+from fredsim.hyper import PositiveInt
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
@@ -43,7 +43,7 @@ class EASGD(ElementwiseServer):
     class Hyper(Rated):
         """Hyper-parameters of EASGD; `alpha` is a, `period` p, the local steps between two exchanges."""
 
-        alpha: Annotated[float, Field(gt=0, lt=1), IN_FLOAT32] = 0.1
+        alpha: Annotated[float, Field(gt=0, lt=1)] = 0.1
         """a: client and centre each move toward the other by this share of their distance."""
         period: PositiveInt = 10
         """p, a client's local steps between two exchanges."""

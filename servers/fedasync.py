@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fredsim.hyper import IN_FLOAT32, NonNegative
+from fredsim.hyper import NonNegative
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Coefficients, Rated, Steps
@@ -41,7 +41,7 @@ class FedAsync(ElementwiseServer):
     class Hyper(Rated):
         """Hyper-parameters of FedAsync; `rule` is s, `a` and `b` are its parameters."""
 
-        mixing: Annotated[float, Field(gt=0, le=1), IN_FLOAT32] = 0.6
+        mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
         """The share of a client's parameters in the mix if its staleness is 0."""
         rule: Literal["constant", "polynomial", "hinge"] = "polynomial"
         """s, how that share falls with the staleness."""

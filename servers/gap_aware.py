@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fredsim.hyper import IN_FLOAT32, Fraction
+from fredsim.hyper import Fraction
 from fredsim.numerics.rules import Rule, absolute, flush, sqrt
 from fredsim.servers.adam import unbiased
 from fredsim.servers.base import Array, Coefficients, Rated, Steps
@@ -50,7 +50,7 @@ class GapAware(ElementwiseServer):
 
         decay: Fraction = 0.999
         """ρ, the decay rate of the mean square."""
-        c: Annotated[float, Field(gt=0), IN_FLOAT32] | None = None
+        c: Annotated[float, Field(gt=0)] | None = None
         """C, the distance that counts as a gap of 1; null computes it from the moving mean square."""
 
         def resolve_defaults(self, clients: int) -> dict[str, Any]:

@@ -1,23 +1,19 @@
 """An experiment that is not valid: exit code 2, and a message that names place, key, value and remedy."""
 
-import math
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import numpy as np
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 import fredsim
 from fredsim.config.figures.options import KINDS
 from fredsim.config.registry import KNOWN
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import closest
-from fredsim.hyper import Finite, NonNegative, Positive
 from fredsim.servers.schedules import SCHEDULES
 
 Command = Callable[..., tuple[int, str, str]]
@@ -388,28 +384,6 @@ def test_the_bounds_of_each_number() -> None:
                         model.model_validate({key: value, "no such key": 0})
                     assert right == all(problem["loc"][0] != key for problem in caught.value.errors()), (name, value)
     assert asked == BOUNDS.keys()
-
-
-@pytest.mark.parametrize("kind", [Finite, Positive, NonNegative])
-@pytest.mark.parametrize("number", [5e-324, 2.0**-150, math.nextafter(2.0**-150, 1), 2.0**-149, 1e-38, 0.5, -5e-324])
-def test_no_number_becomes_0_in_float32(kind: Any, number: float) -> None:
-    """By NumPy's rounding. What is less than 0 has a message of its own where it is refused."""
-    if number > 0 or kind is Finite:
-        vanishes = np.float32(number) == 0
-        with pytest.raises(ValidationError, match="is 0 in float32") if vanishes else nullcontext():
-            TypeAdapter(kind).validate_python(number)
-
-
-@pytest.mark.parametrize(
-    ("server", "key"),
-    [
-        ("{name: asgd, lr: 5e-324}", "lr"), ("{name: easgd, lr: 0.1, alpha: 5e-324}", "alpha"),
-        ("{name: fedasync, lr: 0.1, mixing: 5e-324}", "mixing"), ("{name: gap_aware, lr: 0.1, c: 5e-324}", "c"),
-        ("{name: asgd, lr: {name: step, base: 5e-324, every: 2, factor: 0.5}}", "lr.base"),
-    ],
-)  # fmt: skip
-def test_rates_that_vanish_are_refused(server: str, key: str, small_yaml: Path, refused: Any) -> None:
-    refused("run", small_yaml, f"server={server}", says=(f"server.{key}: is 5e-324, which is 0 in float32",))
 
 
 @pytest.mark.parametrize(

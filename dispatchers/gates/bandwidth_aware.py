@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.gates.base import Gate, Statistics
-from fredsim.hyper import HyperParameters, NonNegative64, Positive64
+from fredsim.hyper import HyperParameters, NonNegative, Positive
 
 __all__ = ["BandwidthAware"]
 
@@ -28,9 +28,9 @@ class BandwidthAware(Gate):
     class Hyper(HyperParameters):
         """`c` 0 lets everything pass; `per` tensor is the paper's future work."""
 
-        c: NonNegative64
+        c: NonNegative
         """c: the larger, the fewer copies pass; 0 lets everything pass."""
-        eps: Positive64 = 1e-4
+        eps: Positive = 1e-4
         """ε, added to v̄."""
         per: Literal["model", "tensor"] = "model"
         """`model`: one draw for a whole copy; `tensor`: one draw for each tensor, by its own v̄."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from fredsim.dispatchers.gates.base import Gate, Statistics
-from fredsim.hyper import HyperParameters, Positive64
+from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Budget"]
@@ -30,9 +30,9 @@ class Budget(Gate):
     class Hyper(HyperParameters):
         """`bytes` per iteration; `eps` is added to each tensor's deviation."""
 
-        bytes: Positive64
+        bytes: Positive
         """B, the bytes to spend per iteration, on average."""
-        eps: Positive64 = 1e-4
+        eps: Positive = 1e-4
         """ε, added to each tensor's v̄."""
 
     def init(self, clients: int, tensors: Sequence[int], streams: Streams, stream: Stream) -> None:

@@ -49,7 +49,7 @@ from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.errors import SimulationError
-from fredsim.hyper import FileName, HyperParameters, Positive64, PositiveInt, Printable
+from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.system.repeated import first_repeated
 
@@ -110,7 +110,7 @@ def _unless_problem(value: Any, usual: ValidatorFunctionWrapHandler) -> Any:
 
 
 Every = Annotated[
-    Annotated[PositiveInt, Tag("Whole")] | Annotated[Positive64, Tag("Number")],
+    Annotated[PositiveInt, Tag("Whole")] | Annotated[Positive, Tag("Number")],
     Discriminator(lambda value: "Number" if isinstance(value, float) else "Whole"),
 ]
 
@@ -189,7 +189,7 @@ class Experiment(Section):
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
     """The length of the run, in passes over the data, of n ÷ µ minibatches each: n ÷ (k µ) iterations, if clients take
     k local steps; the run ends with the iteration that completes the last pass."""
-    seconds: Annotated[Positive64 | None, Affects.BITS, Field(examples=[120.0])] = None
+    seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or

@@ -12,7 +12,7 @@ from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets
-from fredsim.hyper import IN_FLOAT32, HyperParameters, Printable, spelled_out
+from fredsim.hyper import HyperParameters, Printable, spelled_out
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
@@ -55,7 +55,7 @@ class CrossEntropyChoice(AnyLossChoice):
     made = CrossEntropy
 
     name: Literal["cross_entropy"]
-    label_smoothing: Annotated[float, Field(ge=0, lt=1, examples=[0.1]), IN_FLOAT32] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, examples=[0.1])] = 0.0
     """ε: the target is 1 − ε + ε/classes for the sample's class, and ε/classes for each other class."""
     ignore_index: Annotated[int | None, Field(ge=-(2**31), lt=2**31, examples=[-100])] = None
     """The class that stands for a position that does not count; null: −1 of sequences of tokens, else none."""

@@ -18,7 +18,7 @@ from pydantic import (
 )  # fmt: skip
 
 from fredsim.config.choices import DroppedPush
-from fredsim.hyper import Finite64, HyperParameters, NonNegative64, PositiveInt, Printable
+from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = [
     "EXCHANGE_KEYS", "WHOLE", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Section", "Series",
@@ -101,17 +101,17 @@ class Until(HyperParameters):
     """The goal at which a run ends early: a row whose error, loss, gap or other metric is small enough."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Finite64]
+    __pydantic_extra__: dict[str, Finite]
 
     validation_error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """The run ends at this validation error or less; give either this, or `validation_loss` or `gap`."""
-    validation_loss: Annotated[Finite64 | None, Field(examples=[0.5])] = None
+    validation_loss: Annotated[Finite | None, Field(examples=[0.5])] = None
     """The run ends at this validation loss or less."""
-    gap: Annotated[NonNegative64 | None, Field(examples=[0.001])] = None
+    gap: Annotated[NonNegative | None, Field(examples=[0.001])] = None
     """The run of a linear model ends at this gap or less."""
     test_error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """With `evaluation.test`, the run ends at this test error or less."""
-    test_loss: Annotated[Finite64 | None, Field(examples=[0.5])] = None
+    test_loss: Annotated[Finite | None, Field(examples=[0.5])] = None
     """With `evaluation.test`, the run ends at this test loss or less."""
 
     @model_validator(mode="after")
@@ -137,7 +137,7 @@ class Series(HyperParameters):
     where: Annotated[dict[str, Any], Field(examples=[{"clients.count": 128, "server.name": "fasgd"}])]
     """The runs that the points belong to: those with these values under these dotted keys."""
     points: Annotated[
-        list[Annotated[list[Finite64], Field(min_length=2, max_length=2)]],
+        list[Annotated[list[Finite], Field(min_length=2, max_length=2)]],
         Field(min_length=1, examples=[[[10000, 0.279], [20000, 0.211]]]),
     ]
     """The points, each [x, y]."""

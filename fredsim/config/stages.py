@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fredsim.config.sections import Section
 from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import IN_FLOAT32, HyperParameters, PositiveInt, Printable
+from fredsim.hyper import HyperParameters, PositiveInt, Printable
 from fredsim.networks.layout import Layout
 
 __all__ = ["METHODS", "Delays", "Stages", "first_tensors"]
@@ -77,7 +77,7 @@ class Stages(Section):
     delay: Annotated[DelayChoice, Field(examples=["pipedream"])]
     """The method, of which the delays follow: `pipedream` (with weight stashing), `pipemare`, `one_step`; or delays of
     your own, `{forward: [3, 2, 1, 0], backward: 0}`."""
-    correction: Annotated[Annotated[float, Field(gt=0, lt=1), IN_FLOAT32] | None, Field(examples=[0.135])] = None
+    correction: Annotated[float | None, Field(gt=0, lt=1, examples=[0.135])] = None
     """PipeMare's D, of its discrepancy correction: backward passes go by an estimate of the forward passes' parameters;
     null: none."""
     reschedule: Annotated[PositiveInt | None, Field(examples=[1000])] = None

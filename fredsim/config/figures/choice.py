@@ -12,7 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, fiel
 from fredsim.config.document import Document, Problems, problems_at, read_document
 from fredsim.config.figures.options import KINDS, STYLES, Options, option_problems
 from fredsim.config.metrics import columns_of, is_column
-from fredsim.hyper import FileName, Finite64, HyperParameters, NonNegative64, Printable, explain
+from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Printable, explain
 
 __all__ = ["FigureChoice", "read_figures", "recorded_figures"]
 
@@ -33,7 +33,7 @@ class FigureChoice(HyperParameters):
     also the share of `pushes` or `fetches` that passed, or a dotted key of the experiment."""
     y: Annotated[Printable, Field(examples=["train_loss"])] = "validation_error"
     """The column of `metrics.csv` that curves, ends and a matrix show."""
-    reach: list[Finite64] = Field(default_factory=list, examples=[[0.1, 0.05]])
+    reach: list[Finite] = Field(default_factory=list, examples=[[0.1, 0.05]])
     """For curves: the table says when each of these values of y was reached. A matrix shows when its one value was;
     without one, y at the end."""
     where: dict[Printable, Any] = Field(default_factory=dict, examples=[{"server.name": ["asgd", "sync"]}])
@@ -49,9 +49,9 @@ class FigureChoice(HyperParameters):
     """The title, which may have formulas between `$`; by default the question, or with a style none."""
     clients: Annotated[Printable | None, Field(examples=["0-7"])] = None
     """For a timeline, and for waits: which clients are shown."""
-    from_: NonNegative64 | None = Field(None, alias="from", examples=[10.0])
+    from_: NonNegative | None = Field(None, alias="from", examples=[10.0])
     """For a timeline, and for waits: the simulated second to begin at."""
-    to: Annotated[NonNegative64 | None, Field(examples=[20.0])] = None
+    to: Annotated[NonNegative | None, Field(examples=[20.0])] = None
     """For a timeline, and for waits: the simulated second to end at; for curves: the end of the x axis, in iterations,
     updates, bytes or seconds."""
     style: Annotated[Printable | None, Field(examples=["column"], json_schema_extra={"enum": [*STYLES, None]})] = None
