@@ -169,6 +169,32 @@ def test_these_cases_launch_every_kernel_of_layers(launched: set[str]) -> None:
     assert launched >= {name for family in families for name in unit_of(family).kernels}
 
 
+@pytest.mark.parametrize(("sizes", "mu", "batches", "chosen"), [
+    ((784, 200, 10), 128, 39, {"forward_64x32", "gradient_32"}),
+    ((784, 200, 10), 32, 2, {"forward_8x16", "gradient_32"}),
+    ((784, 2000, 2000, 10), 128, 12, {"forward_64x64", "propagate_64x64", "gradient_64"}),
+    ((784, 2000, 2000, 10), 32, 12, {"forward_16x32", "propagate_16x32", "gradient_64"}),  # of 64 rows, 32 are empty
+])  # fmt: skip
+def test_tiles_that_cost_least(
+    sizes: tuple[int, ...], mu: int, batches: int, chosen: set[str], launched: set[str]
+) -> None:
+    """On 132 multiprocessors: few minibatches are in small tiles, and tiles have few empty rows and columns."""
+    space, launches = layers.Workspace(sizes, [0] * len(sizes), [0] * len(sizes)), Launches(machine())  # never run
+    layers.add_forward(launches, space, batches, mu, len(sizes) - 2, held=0, rows=0, x=0)
+    layers.add_backward(launches, space, batches, mu, 0)
+    layers.add_gradients(launches, space, batches, mu, x=0, rows=0, out=0, sums=0, stride=0)
+    assert launched - {"propagate_narrow"} == chosen
+
+
+def test_a_window_has_room_for_all_that_its_minibatches_take() -> None:
+    """Gradients, z and errors; of 300 samples, also the sums of three parts."""
+    for mu, arrays in ((128, 1), (300, 4)):
+        engine, model = CudaEngine(Mlp((33, 5, 3)), data(33, 3), mu), Mlp((33, 5, 3))
+        nbytes = 4 * model.layout.size
+        most = engine.fix_window(None, 10**9, nbytes)
+        assert most == min(65_535, engine.window_bytes // (arrays * nbytes + 2 * 4 * mu * (5 + 3)))
+
+
 def test_structures_are_read_from_the_sources() -> None:
     kernel = unit_of("gradients").kernels["gradient_64"]
     assert (kernel.threads, kernel.shared) == (128, 4 * (3 * 16 * (64 + 64) + 2 * 8 * 128 * 4 + 2 * 128))

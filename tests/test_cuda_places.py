@@ -167,3 +167,10 @@ def test_what_earlier_runs_have_left_is_freed_if_it_may_be_much(
     assert device_bytes.live == 16
     free_garbage()
     assert device_bytes.live == (0 if share > MOST_GARBAGE else 16)
+
+
+def test_places_that_fit_once_garbage_is_collected(on_host: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = [4 * 128 * 4, 2**20]
+    monkeypatch.setattr(type(machine()), "room", lambda _: rooms.pop(0))
+    Places(7, 100, 128)
+    assert (rooms, on_host) == ([], [])

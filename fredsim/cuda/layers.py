@@ -129,13 +129,11 @@ def _add(
             launches.add(kernels[f"{name}_{down}x{across}"], grid, where, **fields)
 
 
-def _across(widths: Sequence[int], rows: Sequence[int] = (1,)) -> int:
-    """Return how many columns tiles have for matrices of so many: 32 if these cover an eighth less than 64."""
-
-    def area(across: int) -> int:
-        return sum(-(-width // across) * across * some for width, some in zip(widths, rows, strict=False))
-
-    return 32 if 8 * area(32) <= 7 * area(64) else 64
+def _across(space: Workspace, begin: int) -> int:
+    """Return how many columns the gradients' tiles have, of LAYERS layers: 32 if these cover an eighth less than 64."""
+    layers = list(pairwise(space.sizes[begin : begin + LAYERS + 1]))
+    narrow, wide = (sum(inputs * -(-width // across) * across for inputs, width in layers) for across in (32, 64))
+    return 32 if 8 * narrow <= 7 * wide else 64
 
 
 def add_softmax(launches: Launches, space: Workspace, samples: Any, **fields: Any) -> None:
@@ -151,8 +149,7 @@ def add_gradients(
     """Add the mean gradients of all layers, `stride` elements apart; `sums` are those of parts of a minibatch."""
     kernels, parts = machine().load(unit_of("gradients")), parts_of(mu)
     for begin in range(0, len(space.sizes) - 1, LAYERS):
-        across = _across(space.sizes[begin + 1 : begin + LAYERS + 1], space.sizes[begin:])
-        kernel = kernels[f"gradient_thin_{ROUNDED[mu]}" if mu <= THIN else f"gradient_{across}"]
+        kernel = kernels[f"gradient_thin_{ROUNDED[mu]}" if mu <= THIN else f"gradient_{_across(space, begin)}"]
         blocks, fields = _minibatches(space, begin, mu, x, rows)
         fields |= {"out": sums if parts > 1 else out, "stride": stride, "parts": parts}
         launches.add(kernel, (blocks, parts, batches), **fields)
@@ -178,7 +175,7 @@ def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any, tall:
     def each(values: Sequence[int]) -> list[int]:
         return [values[layer] for layer in layers] + padding
 
-    across = _across(space.sizes[begin + 1 : begin + LAYERS + 1], space.sizes[begin:])
+    across = _across(space, begin)
     tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu, tall, across) for layer in layers]
     firsts = [sum(tiles[:number]) for number in range(len(tiles))]
     fields = {
